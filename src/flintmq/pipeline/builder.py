@@ -1,8 +1,7 @@
 """A pipeline in Python: `flintmq.spark.pipeline("totals").source(...).sql(...).to_topic(...)`.
 
-It ends in the same definition as a file does, and the same checks look at it; what is wrong is told
-with the line of the call. A builder does not change: every call gives another one, so one may be
-gone on from twice.
+It makes the same definition as a file, with the same checks; errors have the line of the call. A
+builder does not change: every call returns a new one, so you can continue twice from the same one.
 """
 
 from __future__ import annotations
@@ -36,11 +35,11 @@ if TYPE_CHECKING:
     from .run.running import Outcome
 
 Late = Watermark | tuple[str, str] | None
-"""A timestamp column and how late a row may come: `("at", "10 seconds")`."""
+"""A timestamp column and how late a row may arrive: `("at", "10 seconds")`."""
 
 
 class Reading(TypedDict, total=False):
-    """What a source may be told. The keys are those of files: docs/pipelines.md explains them."""
+    """Keywords of a source. They are the keys of files: docs/pipelines.md explains them."""
 
     topic: str | None
     topics: Sequence[str]
@@ -59,12 +58,12 @@ class Reading(TypedDict, total=False):
 
 
 class SinkKeywords(TypedDict, total=False):
-    """What every sink may be told."""
+    """Keywords of every sink."""
 
     takes: str | None
-    """The source or step whose rows go there; else the one that was added last."""
+    """The source or step to write; by default the one that was added last."""
     name: str | None
-    """Of the flow; else that of what it takes."""
+    """The name of the flow; by default that of `takes`."""
     trigger: str | None
 
 
@@ -103,10 +102,10 @@ def pipeline(
     checkpoint: str | None = None,
     spark: Mapping[str, SparkSetting] | None = None,
 ) -> PipelineBuilder:
-    """Begin a pipeline.
+    """Start a pipeline.
 
-    `servers` is the broker of all sources and sinks that name none, `checkpoint` the directory in
-    which each flow keeps its place; `spark` are settings of Spark.
+    `servers` is the default broker, `checkpoint` the directory for checkpoints, each flow with its
+    own in it; `spark` are settings of Spark.
     """
     return PipelineBuilder(
         Pipeline(
@@ -124,17 +123,17 @@ def pipeline(
 
 @dataclass(frozen=True, slots=True)
 class PipelineBuilder:
-    """A pipeline so far. What it ends in is `definition()`."""
+    """A pipeline so far; `definition()` returns it."""
 
     so_far: Pipeline
     last: str | None = None
-    """The table that was added last: what steps and sinks take that do not say otherwise."""
+    """The table that was added last: the default input of steps and sinks."""
 
     # --- sources
 
     def source(self, name: str, **how: Unpack[Reading]) -> PipelineBuilder:
-        """Rows of topics or files, under a name that queries know them by."""
-        fields = _said(how)
+        """Add a table of topics or files, by its name in queries."""
+        fields = _given(how)
         if "topic" in fields:
             fields["topics"] = (fields.pop("topic"), *fields.get("topics", ()))
         fields["is_static"] = fields.pop("static", False)
@@ -147,7 +146,7 @@ class PipelineBuilder:
     # --- steps
 
     def sql(self, name: str, query: str, *, watermark: Late = None) -> PipelineBuilder:
-        """A table by SQL over the names of sources and steps."""
+        """Add a table by SQL over the names of sources and steps."""
         place = _caller()
         return self._with_step(
             Step(
@@ -167,9 +166,9 @@ class PipelineBuilder:
         arguments: Mapping[str, Any] | None = None,
         watermark: Late = None,
     ) -> PipelineBuilder:
-        """A table by a function that takes frames, those of `inputs`, and gives one back.
+        """Add a table by a function that takes the frames of `inputs` and returns one.
 
-        Without inputs it takes what was added last; without a name it is called as the function is.
+        The default input is the table that was added last, the default name that of the function.
         """
         return self._with_step(
             Step(
@@ -185,35 +184,35 @@ class PipelineBuilder:
     # --- sinks
 
     def to_topic(self, topic: str, **how: Unpack[IntoTopic]) -> PipelineBuilder:
-        """Rows into a topic, each exactly once; of what was added last, or of `takes`."""
+        """Write rows to a topic, each exactly once: of `takes`, or of what was added last."""
         return self._with_sink(how, topic=topic)
 
     def to_parquet(self, directory: str, **how: Unpack[IntoParquet]) -> PipelineBuilder:
-        """Rows into Parquet files; with `compact`, small ones of a partition are joined."""
+        """Write rows to Parquet files; `compact` merges small ones of a partition."""
         return self._with_sink(how, parquet=directory)
 
     def to_json(self, directory: str, **how: Unpack[IntoFiles]) -> PipelineBuilder:
-        """Rows into files of JSON lines."""
+        """Write rows to files of JSON lines."""
         return self._with_sink(how, json=directory)
 
     def to_console(self, **how: Unpack[OntoConsole]) -> PipelineBuilder:
-        """Rows onto the terminal."""
+        """Print rows to the terminal."""
         return self._with_sink(how, console=True)
 
     def foreach(self, function: BatchFunction | str, **how: Unpack[ToFunction]) -> PipelineBuilder:
-        """Rows to a function, which gets each micro-batch and its number."""
+        """Call a function with each micro-batch and its number."""
         return self._with_sink(how, foreach=function)
 
-    # --- what comes of it
+    # --- results
 
     def definition(self) -> Pipeline:
-        """The pipeline, checked; PipelineInvalid says all that is wrong with it."""
+        """The pipeline, checked. Raises PipelineInvalid, which lists every fault."""
         from .check.checking import checked
 
         return checked(self.so_far)
 
     def check(self, spark: SparkSession | None = None) -> list[Defect]:
-        """What is wrong with it; with a session, also with its queries. Nothing runs."""
+        """What is wrong with it; with a session, its queries are checked, too. Nothing runs."""
         from .check.checking import check
 
         problems = check(self.so_far)
@@ -224,19 +223,19 @@ class PipelineBuilder:
         return problems
 
     def draw(self) -> str:
-        """The pipeline as a drawing of text."""
+        """The pipeline drawn as text."""
         from .draw.text import draw
 
         return draw(self.definition())
 
     def svg(self) -> str:
-        """The pipeline as a drawing in SVG."""
+        """The pipeline drawn as SVG."""
         from .draw.svg import draw_svg
 
         return draw_svg(self.definition())
 
     def export(self, directory: str | Path) -> list[Path]:
-        """Write it as a project of Spark's Declarative Pipelines; the files that were written."""
+        """Write it as a project of Spark's Declarative Pipelines; returns its files."""
         from .export.exporting import export
 
         return export(self.definition(), Path(directory))
@@ -251,7 +250,7 @@ class PipelineBuilder:
         spark: SparkSession | None = None,
         api_key: str | None = None,
     ) -> Outcome:
-        """Run it: `once` does what there is to do and ends, else it goes on until Ctrl-C."""
+        """Run it: `once` reads what exists and ends, else it runs until Ctrl-C."""
         from .run.running import run
 
         return run(
@@ -272,9 +271,10 @@ class PipelineBuilder:
         return PipelineBuilder(replace(self.so_far, steps=steps), added.name)
 
     def _with_sink(self, how: Mapping[str, Any], **where: Any) -> PipelineBuilder:
-        fields = {**where, **_said(how)}
-        taken = fields["takes"] = self._taken(fields.get("takes"))
-        added = Sink(**{"name": taken, **fields}, place=_caller())
+        fields = {**where, **_given(how)}
+        fields["takes"] = self._taken(fields.get("takes"))
+        fields.setdefault("name", fields["takes"])
+        added = Sink(**fields, place=_caller())
         self._check_new(added.name, self.so_far.sinks, "sink", " with name=...")
         sinks = {**self.so_far.sinks, added.name: added}
         return PipelineBuilder(replace(self.so_far, sinks=sinks), self.last)
@@ -283,19 +283,19 @@ class PipelineBuilder:
         if takes is not None:
             return takes
         if self.last is None:
-            raise InvalidRequest(f"{_caller()}: there is no source yet; begin with .source(...)")
+            raise InvalidRequest(f"{_caller()}: there is no source yet; start with .source(...)")
         return self.last
 
     def _check_new(self, name: str, known: Mapping[str, Any], kind: str, how: str = "") -> None:
         if name in known:
             raise InvalidRequest(
-                f"{_caller()}: there is a {kind} {name!r} already, of {known[name].place}; "
-                f"call this one otherwise{how}"
+                f"{_caller()}: there is already a {kind} {name!r}, at {known[name].place}; use "
+                f"another name{how}"
             )
 
 
-def _said(how: Mapping[str, Any]) -> dict[str, Any]:
-    """Without what is None; what its owner could change is copied."""
+def _given(how: Mapping[str, Any]) -> dict[str, Any]:
+    """The keywords that are not None; what the caller could change is copied."""
     kept = {name: value for name, value in how.items() if value is not None}
     for name, value in kept.items():
         if isinstance(value, Mapping):
@@ -316,7 +316,7 @@ def _name_of(function: StepFunction | str) -> str:
 
 
 def _caller() -> FilePlace:
-    """The line of whoever calls the builder."""
+    """The line that calls the builder."""
     frame = sys._getframe(1)
     while frame.f_code.co_filename == __file__ and frame.f_back is not None:
         frame = frame.f_back

@@ -24,14 +24,14 @@ def place(tmp_path: Path) -> FilePlace:
     [
         (
             "no-colon",
-            "a function is named as 'file.py:name' or 'package.module:name', not 'no-colon'",
+            "a function must be 'file.py:name' or 'package.module:name', not 'no-colon'",
         ),
-        ("missing.py:f", "there is no file {beside}/missing.py"),
+        ("missing.py:f", "the file {beside}/missing.py does not exist"),
         ("broken.py:f", "broken.py:1: invalid syntax"),
         ("raising.py:f", "raising.py:3: RuntimeError: no luck"),
-        ("no.such.module:f", "there is no module 'no' to import"),
-        ("os.path:joim", "there is no function 'joim' in os.path; did you mean 'join'?"),
-        ("os.path:sep", "'sep' in os.path is no function"),
+        ("no.such.module:f", "no module 'no'"),
+        ("os.path:joim", "os.path has no function 'joim'; did you mean 'join'?"),
+        ("os.path:sep", "'sep' in os.path is not a function"),
     ],
 )
 def test_what_cannot_be_loaded_is_told_with_its_place(

@@ -50,17 +50,17 @@ def test_a_project_says_what_it_is_and_how_it_is_run(tmp_path: Path) -> None:
 
 
 REFUSED = [
-    ('key = "region"', 'key = "region"\nmode = "update"', "mode update; only append can be"),
+    ('key = "region"', 'key = "region"\nmode = "update"', "mode update; use append"),
     ('key = "region"', 'key = "region"\nrate = 5', "rate; remove rate"),
-    ('topic = "orders.large"\nkey = "region"', 'foreach = "x.py:y"', "foreach; write into"),
+    ('topic = "orders.large"\nkey = "region"', 'foreach = "x.py:y"', "foreach; write to"),
     ('topic = "orders.large"\nkey = "region"', 'parquet = "x"\npartition_by = ["n"]',
      "partition_by; remove partition_by"),
     ('inputs = ["sums"]', 'inputs = ["sums"]\nwatermark = { column = "n", delay = "1 second" }',
-     "a watermark of a step; give it to a source"),
+     "watermarks of steps; add it to a source"),
     ('topic = "orders"\n', 'topic = "orders"\nformat = "msgpack"\n',
-     "values of the format msgpack; only json can be"),
+     "the format msgpack; use json"),
     ('topic = "orders"\n', 'topic = "orders"\nstart = "latest"\n',
-     "start = 'latest' of a source that several flows read; say earliest"),
+     "start = 'latest' for a source of several flows; use earliest"),
 ]  # fmt: skip
 
 
@@ -72,7 +72,7 @@ def test_what_cannot_be_said_there_is_refused_with_its_place(
         export(pipeline(tmp_path, TOML.replace(old, new)), tmp_path / "out")
 
     [problem] = refused.value.problems
-    assert f"Declarative Pipelines have no word for {said}" in str(problem)
+    assert f"Declarative Pipelines do not support {said}" in str(problem)
     assert problem.place.line
     assert not (tmp_path / "out").exists()
 

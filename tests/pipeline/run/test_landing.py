@@ -99,7 +99,7 @@ def test_nothing_but_data_lies_in_the_directory(tmp_path: Path) -> None:
 
 def test_what_is_no_directory_of_a_file_system_is_refused(tmp_path: Path) -> None:
     assert local_directory(f"file://{tmp_path}/a%20b") == tmp_path / "a b"
-    with pytest.raises(InvalidRequest, match="renames in one step"):
+    with pytest.raises(InvalidRequest, match="atomic renames"):
         local_directory("s3a://bucket/orders")
 
 

@@ -41,12 +41,12 @@ def test_a_topic_that_is_not_there_is_told_with_who_reads_it(broker: ThreadedBro
 
     assert str(missing.value) == (
         "topic 'invoices' does not exist; source 's' (p.toml:7:1) reads it. Publish to it first, "
-        "or make it with `flintmq topic add invoices`"
+        "or create it with `flintmq topic add invoices`"
     )
 
 
 def test_a_broker_that_is_not_there_or_not_named_is_told() -> None:
     with pytest.raises(Disconnected):
         reach(reading("flint://127.0.0.1:1", topics=("orders",)), {})
-    with pytest.raises(InvalidRequest, match="source 's' has no broker: say servers = "):
+    with pytest.raises(InvalidRequest, match="source 's' has no broker: set servers = "):
         reach(reading(None, topics=("orders",)), {})

@@ -72,7 +72,7 @@ def test_in_a_pipe_a_flow_is_told_of_now_and_then_and_rows_go_to_stdout() -> Non
     lines.row("shown", '{"a":1}')
 
     told = err.getvalue().splitlines()
-    assert told[:2] == ["starting Spark (local[2]) ...", "Spark is there after 3.0 s"]
+    assert told[:2] == ["starting Spark (local[2]) ...", "Spark is ready after 3.0 s"]
     assert [line.split("  ")[1] for line in told[2:]] == ["batch 0", "batch 50"]
     assert out.getvalue() == '{"a":1}\n'
 

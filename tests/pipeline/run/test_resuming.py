@@ -37,49 +37,49 @@ def with_source(**changed: object) -> dict[str, SourceFacts]:
     return {"orders": msgspec.structs.replace(ORDERS, **changed)}
 
 
-MADE_BY = "by which its state was made"
+DEPENDS = "and its state depends on it"
 
 
 @pytest.mark.parametrize(
     ("changed", "told"),
     [
         ({"pipeline": "other"}, "it belongs to flow 'totals' of pipeline 'rollup'"),
-        ({"steps": {"totals": "s2"}}, f"step 'totals' changed, {MADE_BY}"),
-        ({"steps": {}}, f"step 'totals' is gone, {MADE_BY}"),
+        ({"steps": {"totals": "s2"}}, f"step 'totals' changed, {DEPENDS}"),
+        ({"steps": {}}, f"step 'totals' was removed, {DEPENDS}"),
         (
             {"steps": {"totals": "s1", "clean": "s3"}},
-            "step 'clean' is new, and its state was made without it",
+            "step 'clean' is new, and its state depends on it",
         ),
-        ({"has_state": False, "steps": {}}, "it keeps no state now, and kept some before"),
+        ({"has_state": False, "steps": {}}, "it now keeps no state, and did before"),
         (
             {"sources": with_source(decoding="d2")},
-            f"the schema, format or watermark of source 'orders' changed, {MADE_BY}",
+            f"the schema, format or watermark of source 'orders' changed, {DEPENDS}",
         ),
         (
             {"sources": with_source(places=["orders.eu"])},
-            "source 'orders' does not read 'orders' any more",
+            "source 'orders' no longer reads 'orders'",
         ),
         (
             {"sources": with_source(kind="pattern", places=["orders.>"])},
-            "source 'orders' read topics 'orders', and reads pattern 'orders.>' now",
+            "source 'orders' read topics 'orders', and now reads pattern 'orders.>'",
         ),
         (
             {"sources": {"sales": ORDERS}},
-            "source 'orders' is gone; source 'sales' is new",
+            "source 'orders' was removed; source 'sales' is new",
         ),
         (
             {"sources": {"orders": ORDERS, "sales": ORDERS}, "streams": 2},
-            "source 'sales' is new; it read one stream, and reads 2 streams now",
+            "source 'sales' is new; it read one stream, and now reads 2 streams",
         ),
-        ({"mode": "update"}, "its mode was 'append', and is 'update' now"),
+        ({"mode": "update"}, "its mode was 'append', and is now 'update'"),
         (
             {"sink": "parquet", "to": "/data"},
-            "its rows went to topic 'orders.totals', and go to parquet '/data' now",
+            "it wrote to topic 'orders.totals', and now writes to parquet '/data'",
         ),
-        ({"to": "sums"}, "its rows went to topic 'orders.totals', and go to 'sums' now"),
+        ({"to": "sums"}, "it wrote to topic 'orders.totals', and now writes to 'sums'"),
         (
             {"partition_by": ["day"]},
-            "its files were in directories by nothing, and are by day now",
+            "its files were partitioned by nothing, and are now by day",
         ),
     ],
 )
@@ -95,9 +95,9 @@ def test_the_order_of_several_streams_matters_and_so_does_every_step_of_them() -
     )
     turned = msgspec.structs.replace(two, sources={"b": ORDERS, "a": ORDERS})
 
-    assert changes(two, turned) == ["its sources come in another order"]
+    assert changes(two, turned) == ["its sources are in another order"]
     assert changes(two, msgspec.structs.replace(two, steps={"totals": "s2"})) == [
-        "step 'totals' changed, which its streams' order depends on"
+        "step 'totals' changed, and the order of its streams depends on it"
     ]
 
 
@@ -157,9 +157,9 @@ def test_before_the_first_batch_everything_may_change_and_after_it_is_refused(
         noted(tmp_path, BEFORE)
 
     assert str(refused.value) == (
-        f"<python>: flow 'totals' cannot go on from its checkpoint in {tmp_path}: its mode was "
-        "'update', and is 'append' now. Undo that, begin with --checkpoint DIR, a new one, or do "
-        "everything anew with --from-scratch"
+        f"<python>: flow 'totals' cannot continue from its checkpoint in {tmp_path}: its mode "
+        "was 'update', and is now 'append'. Undo the change, use a new checkpoint (--checkpoint "
+        "DIR), or start over with --from-scratch"
     )
 
 

@@ -1,1 +1,1 @@
-"""What is wrong with a pipeline: by itself (`checking`), in Spark's eyes (`queries`)."""
+"""What is wrong with a pipeline: by itself (`checking`), and for Spark (`queries`)."""

@@ -1,7 +1,7 @@
-"""Whether the functions that a pipeline names are there, without running their files.
+"""Checks that the functions of a pipeline exist, without running their files.
 
-Of `file.py:name` the text is looked at. What is in installed modules is not: importing them may do
-anything.
+Of `file.py:name` only the text is read. Functions of installed modules are not checked: an import
+may do anything.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _of_file(path: Path, name: str, place: FilePlace) -> Iterator[Defect]:
 
 
 def _names(body: list[ast.stmt]) -> Iterator[str]:
-    """What the file defines when it is run, as far as its text tells."""
+    """The names that a file defines, as far as its text tells."""
     for node in body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield node.name

@@ -1,4 +1,4 @@
-"""What the checks of sources, steps and sinks share: places, names, times, options. Pure."""
+"""Shared by the checks of sources, steps and sinks: places, names, times, options. Pure."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ OURS = {
     "startingoffsets": "start",
     "startingtimestamp": "start",
     "maxoffsetspertrigger": "max_per_batch",
-    "group": "nothing: each flow has a group of its own",
+    "group": "nothing: each flow has its own group",
     "topic": "topic",
-    "transaction": "nothing: each flow has one of its own",
-    "transactionversion": "nothing: batches are counted",
-    "checkpointlocation": "checkpoint, of the pipeline",
+    "transaction": "nothing: each flow has its own",
+    "transactionversion": "nothing: batches are numbered",
+    "checkpointlocation": "checkpoint of the pipeline",
 }
-"""Options of the data source that keys of a pipeline stand for."""
+"""Options of the data source that have a key in pipelines."""
 AVRO_SCHEMA = "avro_schema"
 
 
 def place_in(thing: Pipeline | Source | Step | Sink, field: str) -> FilePlace:
-    """Where a field was written; else where the whole was."""
+    """The place of a field, or of the whole if it is not set."""
     return thing.places.get(field, thing.place)
 
 
 def place_in_sql(step: Step, offset: int) -> FilePlace:
-    """Where a character of a step's query stands."""
+    """The place of a character of a step's query."""
     if step.sql_layout is None:
         return step.sql_place if step.sql_place.line else step.place
     return FilePlace(step.sql_place.file, *step.sql_layout.spot(offset))
@@ -70,7 +70,7 @@ def wrong_servers(thing: Pipeline | Source | Sink) -> Iterator[Defect]:
         servers = thing.servers
         place = place_in(thing, "servers")
         if not servers.strip():
-            yield Defect(place, "servers is empty", "say flint://host:port")
+            yield Defect(place, "servers is empty", "set it to flint://host:port")
         else:
             yield from wrong(place, lambda: BrokerSettings(servers=servers).url)
 
@@ -140,7 +140,7 @@ def no_duration(place: FilePlace, what: str, text: str) -> Defect:
 
 
 def _spelled(text: str) -> str:
-    """`10s` as Spark would have it."""
+    """`10s` as Spark writes it."""
     units = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
     found = re.fullmatch(r"(\d+)\s*([a-z]*)", text.strip().lower())
     if found is None:

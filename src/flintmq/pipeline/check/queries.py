@@ -1,8 +1,7 @@
-"""What Spark says of a pipeline's queries and functions, before anything runs.
+"""Checks the queries and functions of a pipeline with Spark, before anything runs.
 
-Every source is an empty table of its columns; queries over them are analysed, functions are called
-with them, and no job is started. What Spark complains of is told with the line and column of the
-pipeline's file.
+Every source is an empty table with its columns. Spark analyses the queries over them and calls the
+functions with them; no job is started. Errors come with the line and column in the pipeline file.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import FlintError, InvalidRequest
 from ...spark.failures import plain, told_of_step
-from ...spark.session import checked_pyspark, session
+from ...spark.session import checked_pyspark, jvm_of, plan_of, session
 from ..define import loading as named
 from ..define.definition import FilePlace, Pipeline, Sink, Source, Step, Watermark
 from ..define.flows import flows_of
@@ -35,16 +34,16 @@ NO_WATERMARK = "streaming aggregations without watermark"
 
 
 def check_sql(spark: SparkSession, pipeline: Pipeline) -> list[Defect]:
-    """What is wrong with the queries of a pipeline that `check` finds nothing wrong with."""
+    """What is wrong with the queries of a pipeline that passes `check`."""
     if not hasattr(spark, "_jsparkSession"):
-        raise InvalidRequest("queries are looked at by a session of this process, as local[1]")
+        raise InvalidRequest("use a session of this process, such as local[1], to check queries")
     with tempfile.TemporaryDirectory(prefix="flintmq-check-") as empty, quiet_spark():
-        # Views of a session of its own are in nobody's way.
+        # In a session of its own, views cannot clash with others.
         return in_order(_SqlCheck(spark.newSession(), pipeline, empty).problems())
 
 
 def columns_by_table(spark: SparkSession, pipeline: Pipeline) -> dict[str, list[str]]:
-    """The columns of every source and step that a flow has; PipelineInvalid where one is wrong."""
+    """The columns of every source and step of a flow. Raises PipelineInvalid."""
     with tempfile.TemporaryDirectory(prefix="flintmq-check-") as empty, quiet_spark():
         looks = _SqlCheck(spark.newSession(), pipeline, empty)
         if problems := in_order(looks.problems()):
@@ -54,7 +53,7 @@ def columns_by_table(spark: SparkSession, pipeline: Pipeline) -> dict[str, list[
 
 @contextmanager
 def quiet_session(pipeline: Pipeline) -> Iterator[SparkSession]:
-    """The session there is, or a small one that ends with the block."""
+    """The active session, or a small one that ends with the block."""
     checked_pyspark()
     from pyspark.sql import SparkSession
 
@@ -74,8 +73,8 @@ def quiet_session(pipeline: Pipeline) -> Iterator[SparkSession]:
 
 @contextmanager
 def quiet_spark() -> Iterator[None]:
-    """PySpark logs every error of a query, a hundred lines of Java with it, before raising it; and
-    Py4J every error of a function that Java calls."""
+    """Silence PySpark, which logs every error of a query with a hundred lines of Java before it is
+    raised, and Py4J, which logs every error of a function that Java calls."""
     loggers = [logging.getLogger(name) for name in LOUD]
     before = [logger.disabled for logger in loggers]
     for logger in loggers:
@@ -91,7 +90,7 @@ class _SqlCheck:
     def __init__(self, spark: SparkSession, pipeline: Pipeline, empty: str) -> None:
         self._spark, self._pipeline, self._empty = spark, pipeline, empty
         self.frames: dict[str, DataFrame | None] = {}
-        """None is a table that nothing can be said of: its files are not looked at."""
+        """None is a table with unknown columns: its files are not read."""
 
     def problems(self) -> Iterator[Defect]:
         for flow in flows_of(self._pipeline):
@@ -128,15 +127,14 @@ class _SqlCheck:
         fields: list[Any] = []
         if source.schema is not None:
             try:
-                fields = list(types.StructType.fromDDL(source.schema).fields)
+                fields = _fields(source.schema)
             except Exception as error:
                 raise _WrongQuery(place_in(source, "schema"), f"schema: {_said(error)}") from None
         elif source.files is not None:
             return None
         known = {field.name for field in fields}
         if own := own_columns(source):
-            more = types.StructType.fromDDL(own).fields
-            fields += [field for field in more if field.name not in known]
+            fields += [field for field in _fields(own) if field.name not in known]
         schema = types.StructType(fields)
         if source.is_static:
             return self._spark.read.schema(schema).parquet(self._empty)
@@ -169,19 +167,19 @@ class _SqlCheck:
                 named.load(sink.foreach, place)
             except FlintError as error:
                 yield Defect(place, str(error).removeprefix(f"{place}: "))
-        java: Any = self._spark._jvm
+        java = jvm_of(self._spark)
         mode = java.org.apache.spark.sql.streaming.OutputMode
         wanted = {"append": mode.Append, "update": mode.Update, "complete": mode.Complete}
         checker = java.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
         try:
-            checker.checkForStreaming(frame._jdf.queryExecution().analyzed(), wanted[sink.mode]())
+            checker.checkForStreaming(plan_of(frame), wanted[sink.mode]())
         except Exception as error:
             text, remedy = _said(error), ""
             if NO_WATERMARK in text:
-                text = f"mode {sink.mode} needs a watermark where rows are counted or summed up"
+                text = f"mode {sink.mode} needs a watermark to count or sum up rows"
                 remedy = (
-                    "give the source one and group by its column, or say mode = 'update' and write "
-                    "into a topic"
+                    "add one to the source and group by its column, or use mode = 'update' and "
+                    "write to a topic"
                 )
             yield Defect(place_in(sink, "mode"), f"the sink {sink.name}: {text}", remedy)
 
@@ -192,16 +190,17 @@ def table_of(
     function: named.Function | None,
     frames: Mapping[str, DataFrame | None],
 ) -> DataFrame:
-    """What a step makes of its inputs. Raises whatever Spark or the function does."""
+    """The table of a step. Raises whatever Spark or the function raises."""
     if step.sql is not None:
-        # `sql` would do at once what is no query: drop a table, say.
-        spark._jsparkSession.sessionState().sqlParser().parseQuery(step.sql)
+        # `sql` runs at once what is not a query, such as `drop table`.
+        session_in_java: Any = spark._jsparkSession
+        session_in_java.sessionState().sqlParser().parseQuery(step.sql)
         return spark.sql(step.sql)
-    assert function is not None, "the check before this one has seen to it"
+    assert function is not None, "checked before"
     frame = function(*(frames[name] for name in step.inputs), **step.arguments)
     if not hasattr(frame, "createOrReplaceTempView"):
         raise InvalidRequest(
-            f"a step's function gives a DataFrame back, not {type(frame).__name__}"
+            f"the function of a step must return a DataFrame, not {type(frame).__name__}"
         )
     made: DataFrame = frame
     return made
@@ -223,7 +222,7 @@ def _watermarked(frame: DataFrame, thing: Source | Step, watermark: Watermark) -
             raise _WrongQuery(place, f"watermark: {_said(error)}") from None
         raise _WrongQuery(
             place,
-            f"the watermark is of {watermark.column!r}, a column that {thing.name} does not have",
+            f"the watermark column {watermark.column!r} does not exist in {thing.name}",
             meant(watermark.column, columns, "it has"),
         ) from None
 
@@ -234,7 +233,7 @@ def _said_of_call(error: Exception) -> str:
 
 
 def place_of_error(error: Exception, step: Step) -> FilePlace:
-    """Where in the file the part of the query stands that Spark complains of."""
+    """The place in the file of an error in a query."""
     for context in _contexts(error):
         return place_in_sql(step, context)
     if found := re.search(r"\(line (\d+), pos (\d+)\)", str(error)):
@@ -248,8 +247,15 @@ def _contexts(error: Exception) -> Iterator[int]:
     for context in getattr(error, "getQueryContext", list)():
         try:
             yield int(context.startIndex())
-        except Exception:  # of a DataFrame, not of SQL
+        except Exception:  # the context is a DataFrame, not SQL
             continue
+
+
+def _fields(schema: str) -> list[Any]:
+    from pyspark.sql.types import StructType
+
+    parsed: Any = StructType.fromDDL(schema)
+    return list(parsed.fields)
 
 
 def _name_of(function: object) -> str:
@@ -257,13 +263,13 @@ def _name_of(function: object) -> str:
 
 
 def _said(error: Exception) -> str:
-    """One line, without what stands in the place already."""
+    """The error in one line, without its place."""
     text = re.sub(r" ?\(line \d+, pos \d+\)", "", plain(told_of_step(error)))
     return text.strip().rstrip(".;") or type(error).__name__
 
 
 def _said_of_query(error: Exception) -> tuple[str, str]:
-    """The mistakes that are made most, in fewer words than Spark's; and the remedy."""
+    """The most common mistakes in fewer words than Spark's, and the remedy."""
     condition = str(getattr(error, "getCondition", str)() or "")
     facts: dict[str, str] = getattr(error, "getMessageParameters", dict)() or {}
     name = facts.get("objectName", facts.get("routineName", facts.get("relationName", "")))
@@ -273,9 +279,9 @@ def _said_of_query(error: Exception) -> tuple[str, str]:
             ".".join(_BACKTICKS.findall(one)) for one in facts.get("proposal", "").split(", ")
         ]
         known = list(dict.fromkeys(one.rpartition(".")[2] for one in proposed if one))
-        return f"there is no column {name!r}", meant(name.rpartition(".")[2], known, "there are")
+        return f"no column {name!r}", meant(name.rpartition(".")[2], known, "there are")
     if condition == "UNRESOLVED_ROUTINE" and name:
-        return f"there is no function {name!r}", ""
+        return f"no function {name!r}", ""
     if condition == "TABLE_OR_VIEW_NOT_FOUND" and name:
-        return f"there is no table {name!r}", ""
+        return f"no table {name!r}", ""
     return _said(error), ""

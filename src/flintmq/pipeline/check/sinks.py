@@ -1,4 +1,4 @@
-"""Whether a sink makes sense, and goes with what it takes. Pure."""
+"""Checks a sink, by itself and with the rows it takes. Pure."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def sink_problems(pipeline: Pipeline, sink: Sink) -> Iterator[Defect]:
         yield unknown_table(pipeline, place_in(sink, "takes"), sink.takes)
     places = [key for key in DESTINATIONS if getattr(sink, key) not in (None, False)]
     if len(places) != 1:
-        said = f"not {' and '.join(places)}" if places else "and none is there"
+        said = f"not {' and '.join(places)}" if places else "and has none"
         yield Defect(
             place_in(sink, places[1]) if len(places) > 1 else sink.place,
             f"{what} needs one of {', '.join(DESTINATIONS[:-1])} and {DESTINATIONS[-1]}, {said}",
@@ -71,7 +71,7 @@ def _destination(pipeline: Pipeline, sink: Sink, destination: str) -> Iterator[D
     if destination in ("parquet", "json") and sink.mode != "append":
         yield Defect(
             place_in(sink, "mode"),
-            f"files can only be appended to: mode {sink.mode} would have to change them",
+            f"files can only be appended to, which mode {sink.mode} cannot do",
             "use mode = 'append' with a watermark on the source, or write to a topic",
         )
     if destination == "foreach":
@@ -118,7 +118,7 @@ def _into_topic(pipeline: Pipeline, sink: Sink) -> Iterator[Defect]:
 
 
 def _columns_named(pipeline: Pipeline, sink: Sink) -> Iterator[Defect]:
-    """Of a sink that takes a source as it is; what steps make is known to Spark only."""
+    """For a sink that takes a source; only Spark knows the columns of steps."""
     source = pipeline.sources.get(sink.takes)
     try:
         columns = None if source is None else columns_of_source(source)
@@ -129,7 +129,7 @@ def _columns_named(pipeline: Pipeline, sink: Sink) -> Iterator[Defect]:
 
 
 def missing_columns(sink: Sink, columns: Mapping[str, str]) -> Iterator[Defect]:
-    """Columns that a sink names and its rows do not have."""
+    """Columns that a sink uses and its rows do not have."""
     named = [("key", sink.key), ("pace", sink.pace)]
     named += [(f"partition_by.{n}", column) for n, column in enumerate(sink.partition_by)]
     for field, column in named:

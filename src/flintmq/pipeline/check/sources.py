@@ -1,4 +1,4 @@
-"""Whether a source makes sense by itself. Pure."""
+"""Checks a source by itself. Pure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def source_problems(source: Source) -> Iterator[Defect]:
     what = f"the source {source.name}"
     ways = [key for key in ("topics", "pattern", "files") if getattr(source, key) not in (None, ())]
     if len(ways) != 1:
-        said = f"not {' and '.join(ways)}" if ways else "and none is there"
+        said = f"not {' and '.join(ways)}" if ways else "and has none"
         yield Defect(source.place, f"{what} needs one of topic, topics, pattern and files, {said}")
     yield from wrong_servers(source)
     for number, topic in enumerate(source.topics):
@@ -126,5 +126,5 @@ def _source_watermark(source: Source) -> Iterator[Defect]:
     try:
         columns = columns_of_source(source)
     except InvalidRequest:
-        columns = None  # the schema is told of already
+        columns = None  # the schema is reported already
     yield from wrong_watermark(source, source.watermark, columns)

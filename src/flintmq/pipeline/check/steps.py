@@ -1,4 +1,4 @@
-"""Whether a step makes sense, as far as can be told without Spark. Pure."""
+"""Checks a step, as far as possible without Spark. Pure."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from .parts import (
 )
 
 QUERIES = frozenset({"select", "with", "from", "table", "values", "("})
-"""What a query begins with."""
+"""The first words of a query."""
 
 
 def step_problems(pipeline: Pipeline, step: Step) -> Iterator[Defect]:
     if (step.sql is None) == (step.function is None):
-        said = "not both" if step.sql is not None else "and neither is there"
+        said = "not both" if step.sql is not None else "and has neither"
         yield Defect(step.place, f"the step {step.name} needs one of sql and function, {said}")
         return
     if step.sql is not None:

@@ -1,1 +1,1 @@
-"""What a pipeline is. Pure, but for the files that are read."""
+"""What a pipeline is. Pure, except that it reads files."""

@@ -1,9 +1,9 @@
-"""What a pipeline is: sources, steps and sinks, each with the place it was written at.
+"""What a pipeline is: sources, steps and sinks, each with its place in the file.
 
-Files (`reading`) and Python calls (`builder`) both end here, and whatever looks at a pipeline
-(checks, drawings, runs, exports) begins here. Parameters have been put in already.
+Files (`reading`) and Python calls (`builder`) both end here, and checks, drawings, runs and exports
+begin here. Parameters have their values already.
 
-What a field is annotated with is what its key in a file means: `keys` makes its tables of it.
+The annotation of a field is the meaning of its key in a file: `keys` makes its tables of it.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,14 +21,19 @@ Text = str | None
 OutputMode = Literal["append", "update", "complete"]
 FileFormat = Literal["parquet", "json", "csv"]
 StepFunction = Callable[..., "DataFrame"]
-"""Takes the frames of its step's `inputs`, in order, and gives one back."""
+"""Takes the frames of its step's `inputs`, in order, and returns one."""
 BatchFunction = Callable[["DataFrame", int], None]
-"""Takes the rows of a micro-batch and its number, as Spark's foreachBatch does."""
+"""Takes the rows of a micro-batch and its number, as in Spark's foreachBatch."""
+
+
+def empty() -> Any:
+    """An empty mapping as the default of a field."""
+    return field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class FilePlace:
-    """Where something was written. Lines and columns begin at 1; 0 is not known."""
+    """Where something is in a file. Lines and columns start at 1; 0 means unknown."""
 
     file: str
     line: int = 0
@@ -40,125 +45,114 @@ class FilePlace:
 
 NOWHERE = FilePlace("<python>")
 FilePlaces = Mapping[str, FilePlace]
-"""Where the value of each field was written; of those in tables, as `watermark.column`."""
+"""The place of each field's value; for inner tables, as `watermark.column`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """How late a row may come, by the time in one of its columns."""
+    """How late a row may arrive, by the time in one of its columns."""
 
     column: Annotated[str, "a timestamp column"]
-    delay: Annotated[str, "how late a row may come, as `10 seconds`"]
+    delay: Annotated[str, "how late a row may arrive, as `10 seconds`"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """Rows by a name: of topics, or of files. One of `topics`, `pattern` and `files` is given.
+    """A named table of topics or files. One of `topics`, `pattern` and `files` is set.
 
     Without a `schema` its columns are those of messages (key, value, topic, ...). With one, they
-    are the fields of the schema, then the message's own under names that begin with `_` (`_key`
-    as text, `_topic`, `_offset`, `_timestamp`, ...). Rows that do not decode go to the topic
-    `dead_letters`; where none is named, the first one ends the run with an error that names it.
+    are the fields of the schema, then those of the message with a leading `_` (`_key` as text,
+    `_topic`, `_offset`, `_timestamp`, ...). Rows that do not decode go to the topic `dead_letters`;
+    without it, the first one stops the run with an error that names it.
     """
 
     name: str
     topics: Annotated[tuple[str, ...], "several topics"] = ()
-    pattern: Annotated[Text, "every topic that matches, also those that come later: `orders.>`"] = (
-        None
-    )
-    files: Annotated[Text, "a directory of files, which new ones are added to"] = None
-    servers: Annotated[Text, "the broker, where it is another"] = None
+    pattern: Annotated[Text, "topics that match, also future ones: `orders.>`"] = None
+    files: Annotated[Text, "a directory of files; new files are picked up"] = None
+    servers: Annotated[Text, "the broker, if not the default one"] = None
     start: Annotated[
-        str, "`earliest` (the default), `latest`, or a time with its zone; a checkpoint decides"
+        str, "`earliest` (the default), `latest`, or a time with its zone; a checkpoint wins"
     ] = "earliest"
     schema: Annotated[
-        Text, "the columns of values, as in SQL: `id bigint, at timestamp`; or of files"
+        Text, "columns of the values or files, as in SQL: `id bigint, at timestamp`"
     ] = None
-    format: Annotated[
-        From, "how values are written; `auto` goes by each message's content type"
-    ] = "json"
-    file_format: Annotated[FileFormat, "what files hold"] = "parquet"
+    format: Annotated[From, "format of the values; `auto` uses each message's content type"] = (
+        "json"
+    )
+    file_format: Annotated[FileFormat, "format of the files"] = "parquet"
     dead_letters: Annotated[
-        Text, "a topic for what does not decode; without one, that ends the run"
+        Text, "topic for messages that do not decode; without it, the first one stops the run"
     ] = None
     watermark: Annotated[
-        Watermark | None, "how late a row may come: `{ column = 'at', delay = '10 seconds' }`"
+        Watermark | None, "how late a row may arrive: `{ column = 'at', delay = '10 seconds' }`"
     ] = None
-    is_static: Annotated[bool, "a table, read as it is when the run begins; not a stream"] = False
+    is_static: Annotated[bool, "a table, read when the run starts; not a stream"] = False
     max_per_batch: Annotated[int | None, "maximum messages (or files) per micro-batch"] = None
-    options: Annotated[
-        Mapping[str, str], "more [options of the data source](spark.md), as they are"
-    ] = field(default_factory=dict)
+    options: Annotated[Mapping[str, str], "more [options of the data source](spark.md)"] = empty()
     place: FilePlace = NOWHERE
     places: FilePlaces = field(default_factory=dict, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """A table made of others: by SQL over the names of sources and steps, or by a function."""
+    """A table made from other tables: by SQL over the names of sources and steps, or by a
+    function."""
 
     name: str
     sql: Annotated[Text, "a query over the names of sources and steps"] = None
     sql_place: FilePlace = NOWHERE
-    """Where the text of the SQL begins."""
+    """The start of the SQL."""
     sql_layout: TextLayout | None = field(default=None, repr=False, compare=False)
-    """Where each of its characters stands in the file, so that its own lines can be named."""
+    """The place of each character of the SQL in the file."""
     function: Annotated[
         str | StepFunction | None,
-        "`file.py:name`, beside the pipeline's file, or `package.module:name`",
+        "`file.py:name`, beside the pipeline file, or `package.module:name`",
     ] = None
-    inputs: Annotated[
-        tuple[str, ...], "the sources and steps that the function gets, in order"
-    ] = ()
-    arguments: Annotated[Mapping[str, Any], "what else the function gets, by keyword"] = field(
-        default_factory=dict
-    )
-    watermark: Annotated[Watermark | None, "as in a source, for a column that the step makes"] = (
-        None
-    )
+    inputs: Annotated[tuple[str, ...], "sources and steps that the function takes, in order"] = ()
+    arguments: Annotated[Mapping[str, Any], "keyword arguments of the function"] = empty()
+    watermark: Annotated[Watermark | None, "as in a source, for a column of the step"] = None
     place: FilePlace = NOWHERE
     places: FilePlaces = field(default_factory=dict, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sink:
-    """Where the rows of one source or step go: a flow, with a query and a checkpoint of its own.
+    """Where the rows of one source or step go: a flow, with its own query and checkpoint.
 
-    One of `topic`, `parquet`, `json`, `console` and `foreach` is given.
+    One of `topic`, `parquet`, `json`, `console` and `foreach` is set.
     """
 
     name: str
-    takes: Annotated[str, "the source or step whose rows go there"]
-    topic: Annotated[Text, "into a topic, exactly once"] = None
-    parquet: Annotated[Text, "into Parquet files of this directory"] = None
-    json: Annotated[Text, "into JSON files of this directory"] = None
-    console: Annotated[bool, "onto the terminal"] = False
+    takes: Annotated[str, "the source or step to write"]
+    topic: Annotated[Text, "write to a topic, exactly once"] = None
+    parquet: Annotated[Text, "write Parquet files to this directory"] = None
+    json: Annotated[Text, "write JSON files to this directory"] = None
+    console: Annotated[bool, "print to the terminal"] = False
     foreach: Annotated[
         str | BatchFunction | None,
-        "to a function, as `file.py:name`: it gets each micro-batch and its number",
+        "call a function, `file.py:name`, with each micro-batch and its number",
     ] = None
-    servers: Annotated[Text, "of a topic: the broker, where it is another"] = None
-    key: Annotated[Text, "of a topic: the column whose text is the message's key"] = None
-    format: Annotated[To, "of a topic: how values are written"] = "json"
+    servers: Annotated[Text, "for a topic: the broker, if not the default one"] = None
+    key: Annotated[Text, "for a topic: column with the message key, written as text"] = None
+    format: Annotated[To, "for a topic: format of the values"] = "json"
     rate: Annotated[float | None, "for a topic: maximum rows per second"] = None
     pace: Annotated[
-        Text, "of a topic: a timestamp column; rows are as far apart as their times"
+        Text, "for a topic: timestamp column; rows are sent as far apart as their times"
     ] = None
     speed: Annotated[float, "with `pace`: speed-up factor"] = 1.0
-    partition_by: Annotated[tuple[str, ...], "of files: columns that become directories"] = ()
-    compact: Annotated[bool, "of Parquet: many small files of a partition become one"] = False
-    arguments: Annotated[
-        Mapping[str, Any], "of foreach: what else the function gets, by keyword"
-    ] = field(default_factory=dict)
+    partition_by: Annotated[tuple[str, ...], "for files: columns that become directories"] = ()
+    compact: Annotated[bool, "for Parquet: merge small files of a partition"] = False
+    arguments: Annotated[Mapping[str, Any], "for foreach: keyword arguments of the function"] = (
+        empty()
+    )
     mode: Annotated[
-        OutputMode, "new rows (`append`, the default), those that changed, or all each time"
+        OutputMode, "write new rows (`append`, the default), changed rows, or all rows each time"
     ] = "append"
     trigger: Annotated[
-        Text, "how often, as `10 seconds`; without it as soon as there is something"
+        Text, "interval of micro-batches, as `10 seconds`; by default as soon as there are rows"
     ] = None
-    options: Annotated[
-        Mapping[str, str], "more [options of the sink](spark-writing.md), as they are"
-    ] = field(default_factory=dict)
+    options: Annotated[Mapping[str, str], "more [options of the sink](spark-writing.md)"] = empty()
     place: FilePlace = NOWHERE
     places: FilePlaces = field(default_factory=dict, repr=False, compare=False)
 
@@ -174,9 +168,9 @@ class Pipeline:
     sources: Mapping[str, Source]
     steps: Mapping[str, Step]
     sinks: Mapping[str, Sink]
-    spark: Mapping[str, SparkSetting] = field(default_factory=dict)
+    spark: Mapping[str, SparkSetting] = empty()
     """Settings of Spark."""
-    parameters: Mapping[str, str] = field(default_factory=dict)
-    """What each parameter was set to."""
+    parameters: Mapping[str, str] = empty()
+    """The values of the parameters."""
     place: FilePlace = NOWHERE
     places: FilePlaces = field(default_factory=dict, repr=False, compare=False)

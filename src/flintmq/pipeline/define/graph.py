@@ -1,4 +1,4 @@
-"""How the tables of a pipeline hang together: what is made of what. Pure."""
+"""The dependencies between the tables of a pipeline. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from .sql_names import mentions
 
 
 def inputs_of(step: Step, pipeline: Pipeline) -> tuple[str, ...]:
-    """The sources and steps that a step reads, by their own names."""
+    """The sources and steps that a step reads."""
     if step.sql is None:
         return tuple(name for name in step.inputs if name in tables(pipeline))
     by_lower = {name.lower(): name for name in tables(pipeline)}
@@ -20,7 +20,7 @@ def tables(pipeline: Pipeline) -> dict[str, Source | Step]:
 
 
 def reaches(pipeline: Pipeline, start: str) -> list[str]:
-    """A source or step, and all that it is made of."""
+    """A source or step, and everything it depends on."""
     found, waiting = [], [start]
     while waiting:
         name = waiting.pop()
@@ -33,6 +33,6 @@ def reaches(pipeline: Pipeline, start: str) -> list[str]:
 
 
 def is_stream(pipeline: Pipeline, name: str) -> bool:
-    """Whether rows come to it for ever."""
+    """Whether it reads a stream."""
     sources = (pipeline.sources.get(one) for one in reaches(pipeline, name))
     return any(one is not None and not one.is_static for one in sources)

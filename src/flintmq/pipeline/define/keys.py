@@ -1,7 +1,7 @@
-"""The keys of a pipeline's file: what each may be set to and what it means. Pure.
+"""The keys of a pipeline file: the kind of value of each, and its meaning. Pure.
 
-The reader goes by these tables, and docs/pipelines.md shows them: a test compares the two. Those of
-sources, steps and sinks are made of the fields of the model.
+The reader uses these tables, and docs/pipelines.md shows them: a test compares the two. Those of
+sources, steps and sinks come from the fields of the model.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ KeyKind = Literal[
     "text", "texts", "number", "whole number", "true or false", "table", "table of texts",
     "watermark", "tables",
 ]  # fmt: skip
-"""`texts` is a list of texts, or one text; `table` has anything in it; `tables` has tables."""
+"""`texts` is a list of texts, or one text; `table` has any values; `tables` has tables."""
 KINDS: dict[Any, KeyKind] = {
     tuple[str, ...]: "texts", float: "number", int: "whole number", bool: "true or false",
     Mapping[str, Any]: "table", Mapping[str, str]: "table of texts", Watermark: "watermark",
 }  # fmt: skip
-"""By the type of a field; all else is written as text."""
+"""By the type of a field; everything else is text."""
 NAMES = {"takes": "from", "is_static": "static"}
-"""Of fields that are called otherwise in a file."""
+"""Fields that have another name in a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class FileKey:
     kind: KeyKind
     meaning: str
     field: str = ""
-    """Its name in the model, where that is another."""
+    """Its name in the model, if that is another one."""
     choices: tuple[str, ...] = ()
     is_needed: bool = False
 
@@ -42,7 +42,7 @@ class FileKey:
 
 
 def keys_of(model: type[Source | Step | Sink | Watermark]) -> Iterator[FileKey]:
-    """A key for every field that says what it means."""
+    """A key for every field with a meaning."""
     for one in fields(model):
         if get_origin(one.type) is Annotated:
             declared, meaning = get_args(one.type)
@@ -58,26 +58,19 @@ def keys_of(model: type[Source | Step | Sink | Watermark]) -> Iterator[FileKey]:
 
 
 TOP = (
-    FileKey(
-        "name",
-        "text",
-        "what it is called, in the broker's groups and in checkpoints",
-        is_needed=True,
-    ),
+    FileKey("name", "text", "its name, in groups of the broker and checkpoints", is_needed=True),
     FileKey("servers", "text", "the default broker: `flint://host:port`"),
-    FileKey("checkpoint", "text", "a directory; each flow keeps its place in one of its own in it"),
+    FileKey("checkpoint", "text", "directory for checkpoints; each flow has its own in it"),
     FileKey("parameters", "tables", "values that differ from run to run"),
     FileKey("sources", "tables", "where rows come from, by name", is_needed=True),
-    FileKey("steps", "tables", "tables made of other tables, by name"),
+    FileKey("steps", "tables", "tables made from other tables, by name"),
     FileKey("sinks", "tables", "where rows go, by name; each is a flow", is_needed=True),
     FileKey("spark", "table", 'settings of Spark: `"spark.sql.shuffle.partitions" = 8`'),
 )
 PARAMETER = (
     FileKey("default", "text", "its default value"),
-    FileKey(
-        "env", "text", "the variable of the environment that sets it, not `FLINTMQ_PARAM_<NAME>`"
-    ),
-    FileKey("about", "text", "what it is for, shown when it has no value"),
+    FileKey("env", "text", "environment variable to use instead of `FLINTMQ_PARAM_<NAME>`"),
+    FileKey("about", "text", "its purpose, shown if it has no value"),
 )
 WATERMARK = tuple(keys_of(Watermark))
 SOURCE = (FileKey("topic", "text", "a topic"), *keys_of(Source))

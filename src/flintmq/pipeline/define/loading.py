@@ -1,7 +1,7 @@
-"""Functions that a pipeline's file names: `file.py:name` beside it, or `package.module:name`.
+"""Loads the functions of a pipeline file: `file.py:name` beside it, or `package.module:name`.
 
-Workers of Spark have no such file. So what lies beside the pipeline's file travels to them by
-value: cloudpickle is told so for the module, and for modules beside it that it imports.
+Workers of Spark do not have the files beside the pipeline file. So cloudpickle sends such a module
+by value, and the modules beside it that it imports.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ Function = Callable[..., Any]
 
 
 def load(reference: str | Function, place: FilePlace) -> Function:
-    """The function that is meant. Raises InvalidRequest, with the place that names it."""
+    """The function of a reference. Raises InvalidRequest, with the place of the reference."""
     if callable(reference):
         return reference
     where, colon, name = reference.rpartition(":")
     if not colon or not where or not name.isidentifier():
         raise InvalidRequest(
-            f"{place}: a function is named as 'file.py:name' or 'package.module:name', "
+            f"{place}: a function must be 'file.py:name' or 'package.module:name', "
             f"not {reference!r}"
         )
     if where.endswith(".py"):
@@ -41,15 +41,15 @@ def load(reference: str | Function, place: FilePlace) -> Function:
     if found is None:
         near = get_close_matches(name, [one for one in vars(module) if not one.startswith("_")], 1)
         meant = f"; did you mean {near[0]!r}?" if near else ""
-        raise InvalidRequest(f"{place}: there is no function {name!r} in {where}{meant}")
+        raise InvalidRequest(f"{place}: {where} has no function {name!r}{meant}")
     if not callable(found):
-        raise InvalidRequest(f"{place}: {name!r} in {where} is no function")
+        raise InvalidRequest(f"{place}: {name!r} in {where} is not a function")
     function: Function = found
     return function
 
 
 def file_of(reference: str, place: FilePlace) -> Path | None:
-    """The file of `file.py:name`; of a module that is installed there is none to be named."""
+    """The file of `file.py:name`; None for an installed module."""
     where = reference.rpartition(":")[0]
     return _beside(where, place) if where.endswith(".py") else None
 
@@ -59,11 +59,11 @@ def _beside(file: str, place: FilePlace) -> Path:
 
 
 def _module_of_file(path: Path, place: FilePlace) -> ModuleType:
-    # Two pipelines may have a file of the same name: the directory tells them apart.
+    # Two pipelines may have files with the same name, in different directories.
     known_as = f"_flintmq_{path.stem}_{blake2s(str(path).encode()).hexdigest()[:12]}"
     spec = importlib.util.spec_from_file_location(known_as, path)
     if spec is None or spec.loader is None or not path.is_file():
-        raise InvalidRequest(f"{place}: there is no file {path}")
+        raise InvalidRequest(f"{place}: the file {path} does not exist")
     module = importlib.util.module_from_spec(spec)
     before = set(sys.modules)
     with _first_on_path(path.parent):
@@ -72,10 +72,10 @@ def _module_of_file(path: Path, place: FilePlace) -> ModuleType:
             spec.loader.exec_module(module)
         except Exception as error:
             del sys.modules[known_as]
-            raise InvalidRequest(f"{place}: {_told(error, path)}") from error
+            raise InvalidRequest(f"{place}: {_error_text(error, path)}") from error
     beside = [sys.modules[name] for name in set(sys.modules) - before]
     for one in [module, *(one for one in beside if _lies_in(one, path.parent))]:
-        _travels_by_value(one)
+        importlib.import_module("pyspark.cloudpickle").register_pickle_by_value(one)
     return module
 
 
@@ -83,7 +83,7 @@ def _imported(name: str, place: FilePlace) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        raise InvalidRequest(f"{place}: there is no module {error.name!r} to import") from error
+        raise InvalidRequest(f"{place}: no module {error.name!r}") from error
     except Exception as error:
         raise InvalidRequest(
             f"{place}: importing {name} failed: {type(error).__name__}: {error}"
@@ -104,13 +104,8 @@ def _lies_in(module: ModuleType, directory: Path) -> bool:
     return file is not None and Path(file).resolve().is_relative_to(directory)
 
 
-def _travels_by_value(module: ModuleType) -> None:
-    cloudpickle: Any = importlib.import_module("pyspark.cloudpickle")
-    cloudpickle.register_pickle_by_value(module)
-
-
-def _told(error: Exception, path: Path) -> str:
-    """What went wrong, with the line of the user's file where it did."""
+def _error_text(error: Exception, path: Path) -> str:
+    """The error, with its line in the user's file."""
     if isinstance(error, SyntaxError):
         return f"{path.name}:{error.lineno}: {error.msg}"
     line = 0

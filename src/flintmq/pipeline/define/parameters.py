@@ -1,7 +1,7 @@
-"""Parameters: `${name}` in the texts of a pipeline's file, and where their values come from.
+"""Parameters: `${name}` in the texts of a pipeline file. The first of these is the value:
 
-    --set name=value          before
-    the environment           (the parameter's `env`, else FLINTMQ_PARAM_NAME) before
+    --set name=value
+    the environment           (the parameter's `env`, else FLINTMQ_PARAM_NAME)
     the default in the file
 
 `$${` stands for `${` itself. Pure: the environment is an argument.
@@ -31,7 +31,7 @@ class Parameter:
 
 
 def variable_of(name: str) -> str:
-    """Where the environment has a parameter that names no variable of its own."""
+    """The environment variable of a parameter without `env`."""
     return f"FLINTMQ_PARAM_{name.upper()}"
 
 
@@ -41,7 +41,7 @@ def values_of(
     environ: Mapping[str, str],
     file: str,
 ) -> tuple[dict[str, str], list[Defect]]:
-    """What each parameter is set to; and what is wrong with what was given."""
+    """The values of the parameters, and what is wrong with the given ones."""
     problems = [
         Defect(FilePlace(file), f"--set {name}: unknown parameter {name}", meant(name, parameters))
         for name in given
@@ -68,7 +68,7 @@ def values_of(
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """A text with the values in it, and where its characters stand in the file."""
+    """A text with its parameters replaced, and the places of its characters in the file."""
 
     text: str
     layout: TextLayout | None
@@ -82,7 +82,7 @@ def fill(
     known: Mapping[str, Parameter],
     place_of: Callable[[int], FilePlace],
 ) -> tuple[Filled, list[Defect]]:
-    """Put the values into a text. `place_of` says where one of its characters stands."""
+    """Replace the parameters in a text. `place_of` gives the place of one of its characters."""
     if "$" not in text:
         return Filled(text, layout, False), []
     result, at = [], 0
@@ -92,7 +92,7 @@ def fill(
     for found in _REFERENCE.finditer(text):
         name, closed = found[1], found[2]
         if name is None:
-            value = "$"  # of two
+            value = "$"  # $${ means ${
         else:
             had = True
             value = values.get(name, "")

@@ -1,4 +1,4 @@
-"""What is wrong with a pipeline: each fault with its place and its remedy."""
+"""What is wrong with a pipeline: each fault with its place and remedy."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Defect:
 
 
 class PipelineInvalid(InvalidRequest):
-    """The pipeline is wrong; `problems` has everything that is. Its text has a line for each."""
+    """The pipeline is wrong; `problems` lists every fault. Its text has a line for each."""
 
     def __init__(self, problems: Sequence[Defect]) -> None:
         super().__init__("\n".join(str(problem) for problem in problems))
@@ -29,14 +29,14 @@ class PipelineInvalid(InvalidRequest):
 
 
 def in_order(problems: Iterable[Defect]) -> list[Defect]:
-    """As a reader of the file comes by them, each once."""
+    """In the order of the file, each once."""
     return sorted(
         dict.fromkeys(problems), key=lambda one: (one.place.file, one.place.line, one.place.column)
     )
 
 
 def meant(name: str, known: Iterable[str], what: str = "known are") -> str:
-    """The remedy for a name that is none."""
+    """The remedy for an unknown name."""
     names = list(known)
     near = get_close_matches(name.lower(), names, n=1)
     if near:

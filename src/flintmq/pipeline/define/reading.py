@@ -1,7 +1,7 @@
-"""A pipeline's file, TOML or YAML, as a `Pipeline`; with every fault of its form at once.
+"""Reads a pipeline file, TOML or YAML, and reports every fault of its form at once.
 
-Whether the pipeline makes sense is looked at by `checking`; here keys are known, values are of
-their kind, and parameters are put in.
+Keys must be known and values of the right kind, and parameters are filled in. `checking` checks
+whether the pipeline makes sense.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ def read_pipeline(
     given: Mapping[str, str] | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Pipeline:
-    """Read a file. `given` are parameters that were set by hand; they count before `environ`.
+    """Read a file. `given` are parameters (--set); they win over `environ`.
 
-    What is wrong with the form of the file is PipelineInvalid, all of it at once.
+    Raises PipelineInvalid with all faults of the form of the file.
     """
     path = Path(file)
     try:
@@ -47,20 +47,20 @@ def read_pipeline(
 
 
 def read_parameters(path: Path) -> dict[str, Parameter]:
-    """The parameters that a file declares, whatever else is wrong with it."""
+    """The parameters that a file declares, even if something else is wrong with it."""
     document = read_document(path, A_FILE)
     return _PipelineReader(str(path), document, {}, {}).parameters
 
 
 def _unreadable(text: str, path: Path) -> Defect:
     found = re.match(rf"{re.escape(str(path))}(?::(\d+))?(?::(\d+))?: ", text)
-    assert found is not None, "the fault of a file begins with its name"
+    assert found is not None, "the error of a file begins with its name"
     place = FilePlace(str(path), int(found[1] or 0), int(found[2] or 0))
     return Defect(place, text[found.end() :])
 
 
 class _UnfitEntry(Exception):
-    """Not of its kind; the text says what is."""
+    """A value of the wrong kind; the text says what is expected."""
 
 
 class _PipelineReader:
@@ -108,7 +108,7 @@ class _PipelineReader:
     def _tables(
         self, document: DocumentNode, section: str
     ) -> Iterator[tuple[str, DocumentNode, Spot]]:
-        """The tables of a section: name, table, place of the name."""
+        """The tables of a section: name, table, and place of the name."""
         found = document.entries.get(section)
         if found is None:
             return
@@ -154,7 +154,7 @@ class _PipelineReader:
     def _fields(
         self, node: DocumentNode, keys: Iterable[FileKey], what: str, place: FilePlace
     ) -> dict[str, Any]:
-        """The values of a table, by the names they have in the model."""
+        """The values of a table, by their names in the model."""
         fields: dict[str, Any] = {}
         for key in keys:
             found = node.entries.get(key.name)
@@ -186,7 +186,7 @@ class _PipelineReader:
             places["topics"] = places["topic"]
         return places
 
-    # --- what is in them
+    # --- their contents
 
     def _parameters(self, node: DocumentNode | None) -> dict[str, Parameter]:
         made: dict[str, Parameter] = {}
@@ -250,7 +250,7 @@ class _PipelineReader:
             )
         ways = [key for key in ("topic", "topics", "pattern", "files") if key in node.entries]
         if len(ways) != 1:
-            said = f"not {' and '.join(ways)}" if ways else "and none is there"
+            said = f"not {' and '.join(ways)}" if ways else "and has none"
             self._wrong(
                 node.key_spots[ways[1]] if ways else place,
                 f"the source {name} needs one of topic, topics, pattern and files, {said}",
@@ -270,11 +270,12 @@ class _PipelineReader:
 
     def _sink(self, name: str, node: DocumentNode, place: FilePlace) -> Sink:
         self._check_keys(node, SINK, "a sink")
-        fields = {"takes": "", **self._fields(node, SINK, f"the sink {name}", place)}
+        fields: dict[str, Any] = {"takes": ""}
+        fields |= self._fields(node, SINK, f"the sink {name}", place)
         return Sink(name=name, place=place, places=self._places(node, SINK), **fields)
 
     def _settings(self, node: DocumentNode | None) -> dict[str, Any]:
-        """Settings of Spark; `[spark.sql.shuffle] partitions = 2` is one, too."""
+        """Settings of Spark; also written as `[spark.sql.shuffle] partitions = 2`."""
         if node is None:
             return {}
         if not isinstance(node.value, dict):
@@ -313,7 +314,7 @@ class _PipelineReader:
         return filled
 
     def _plain(self, node: DocumentNode) -> Any:
-        """Any value, with parameters put into its texts."""
+        """Any value, with parameters filled in."""
         if isinstance(node.value, dict):
             return {key: self._plain(inner) for key, inner in node.entries.items()}
         if isinstance(node.value, list):
@@ -344,7 +345,7 @@ class _PipelineReader:
                 raise AssertionError("sections are read on their own")
 
     def _text(self, node: DocumentNode, key: FileKey) -> str:
-        if isinstance(node.value, datetime):  # TOML and YAML know times by themselves
+        if isinstance(node.value, datetime):  # TOML and YAML have times
             return node.value.isoformat()
         if not isinstance(node.value, str):
             raise _UnfitEntry(f"one of {', '.join(key.choices)}" if key.choices else "a text")
@@ -395,7 +396,7 @@ class _PipelineReader:
 
 
 def _said(value: Any) -> str:
-    """What somebody wrote, short enough for one line."""
+    """A value in a file, short enough for one line."""
     if isinstance(value, dict):
         return "a table"
     if isinstance(value, list):

@@ -1,6 +1,6 @@
-"""The columns that a declared schema has, by its text alone: `id bigint, at timestamp`. Pure.
+"""The columns of a declared schema, by its text alone: `id bigint, at timestamp`. Pure.
 
-Spark has the last word; what can be told without it is told here.
+Spark has the last word; this finds what can be found without it.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _TYPE = re.compile(r"[A-Za-z_]\w*")
 class DeclaredColumn(NamedTuple):
     name: str
     type: str
-    """In lower case, without what follows: `array`, not `array<int>`."""
+    """In lower case, without parameters: `array`, not `array<int>`."""
 
 
 def columns_of(schema: str) -> list[DeclaredColumn]:
-    """The columns of a schema; InvalidRequest says what is no column."""
+    """The columns of a schema. Raises InvalidRequest for what is not a column."""
     columns: list[DeclaredColumn] = []
     for part in _parts(schema):
         found = _NAME.fullmatch(part)
@@ -51,7 +51,7 @@ def columns_of(schema: str) -> list[DeclaredColumn]:
 
 
 def columns_of_source(source: Source) -> dict[str, str] | None:
-    """Its columns and their types, where they are known without a look at the data."""
+    """Its columns and types; None if only the data tells."""
     if source.files is not None and source.schema is None:
         return None
     texts = (own_columns(source), source.schema or "")
@@ -59,7 +59,7 @@ def columns_of_source(source: Source) -> dict[str, str] | None:
 
 
 def own_columns(source: Source) -> str:
-    """What its rows have beside the fields of its schema, written as one."""
+    """The columns that its rows have beside its schema, written as a schema."""
     if source.files is not None:
         return "" if source.file_format == "parquet" else "_file string"
     options = {name.lower(): value.lower() for name, value in source.options.items()}
@@ -71,12 +71,12 @@ def own_columns(source: Source) -> str:
 
 
 def has(columns: Mapping[str, str], name: str) -> bool:
-    """Whether there is such a column; case does not matter to Spark, and `a.b` is of a struct."""
+    """Whether there is such a column. Case does not matter; `a.b` is a field of a struct."""
     return name.split(".")[0].lower() in {one.lower() for one in columns}
 
 
 def _parts(schema: str) -> Iterator[str]:
-    """What stands between the commas that are in no bracket."""
+    """The parts between commas outside of brackets."""
     depth = begin = 0
     is_quoted = False
     for at, sign in enumerate(schema):

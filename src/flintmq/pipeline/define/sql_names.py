@@ -1,8 +1,7 @@
 """Which tables a query reads, by its text alone: no parser, no Spark. Pure.
 
-What follows FROM and JOIN is looked at, and commas between tables; names of WITH, functions that
-make tables, and what stands in strings and comments are told apart. Names of a catalog (`a.b`)
-are nobody's here.
+Tables are names after FROM, JOIN, and commas between tables; not names of WITH, table functions,
+strings and comments. Names of a catalog (`a.b`) are ignored. It works on wrong SQL, too.
 """
 
 from __future__ import annotations
@@ -44,17 +43,17 @@ class Token(NamedTuple):
 
 
 class Mention(NamedTuple):
-    """A table that a query names, and where in its text."""
+    """A table in a query, and its place in the text."""
 
     name: str
     offset: int
     end: int
     has_alias: bool
-    """Whether the query calls it otherwise."""
+    """Whether the query gives it an alias."""
 
 
 def mentions(sql: str) -> list[Mention]:
-    """The tables that a query reads, in the order of its text."""
+    """The tables that a query reads, in order."""
     tokens = list(_tokens(sql))
     own = _names_of_with(tokens)
     return [
@@ -63,7 +62,7 @@ def mentions(sql: str) -> list[Mention]:
 
 
 def as_streams(sql: str, streams: Container[str]) -> str:
-    """The query with `STREAM(name)` for those tables; queries of Spark's own pipelines want it."""
+    """The query with `STREAM(name)` for these tables, as Spark's Declarative Pipelines need it."""
     parts, at = [], 0
     for found in mentions(sql):
         if found.name.lower() in streams:
@@ -75,12 +74,12 @@ def as_streams(sql: str, streams: Container[str]) -> str:
 
 
 def first_word(sql: str) -> Token | None:
-    """What a text begins with, but for comments."""
+    """The first word of a text, without comments."""
     return next(_tokens(sql), None)
 
 
 def bare(sql: str) -> str:
-    """The text without its comments, and with one space between words, however it was laid out."""
+    """The text without comments, and with one space between words."""
     return " ".join(
         f"`{token.text}`" if token.kind == "quoted" else token.text for token in _tokens(sql)
     )
@@ -94,8 +93,8 @@ def _tokens(sql: str) -> Iterator[Token]:
 
 
 def _names_of_with(tokens: list[Token]) -> dict[str, int]:
-    """`with NAME as (`, `, NAME (columns) as (`: every name before an `as (`, or its columns; and
-    where it begins to mean that: behind its query, which may read a table of the same name."""
+    """The names that WITH defines (`with NAME as (`, `, NAME (columns) as (`), and where each takes
+    effect: after its query, which may read a table of the same name."""
     names: dict[str, int] = {}
     is_recursive = any(_is_word(token, "recursive") for token in tokens)
     for index, token in enumerate(tokens[:-1]):
@@ -125,7 +124,7 @@ def _end_of_bracket(tokens: list[Token], opened: int) -> int:
 
 def _mentions(tokens: list[Token]) -> Iterator[Mention]:
     depths: list[bool] = [False]
-    """Of each bracket that is open: whether a comma there is followed by a table."""
+    """For each open bracket: whether a table follows a comma."""
     expects = False
     for index, token in enumerate(tokens):
         word = token.text.lower() if token.kind == "word" else ""
@@ -145,7 +144,7 @@ def _mentions(tokens: list[Token]) -> Iterator[Mention]:
             expects = depths[-1] = False
             continue
         if word in ("on", "using"):
-            expects = False  # a comma behind the condition is followed by a table again
+            expects = False  # a comma after the condition is followed by a table again
             continue
         if token.text == "," and token.kind == "sign":
             expects = depths[-1]
@@ -154,7 +153,7 @@ def _mentions(tokens: list[Token]) -> Iterator[Mention]:
             if word in _NOT_NAMES:
                 expects = word in ("stream", "table")
                 if word == "values":
-                    depths[-1] = False  # rows stand between the commas, and no tables
+                    depths[-1] = False  # the commas separate rows, not tables
                 continue
             following = tokens[index + 1].text if index + 1 < len(tokens) else ""
             if following not in ("(", "."):

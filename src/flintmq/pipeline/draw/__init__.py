@@ -1,1 +1,1 @@
-"""A pipeline as a picture, of text or in SVG. Pure."""
+"""A pipeline as a picture, in text or SVG. Pure."""

@@ -1,8 +1,8 @@
-"""A pipeline as a picture: what stands in which column and row, and the lines between. Pure.
+"""The layout of a picture of a pipeline: the column and row of each box, and the lines. Pure.
 
-Sources stand at the left, sinks at the right, steps between them, each right of all it is made of.
-A line that passes a column has a place of its own there, so it crosses no box. `drawing` and
-`drawing_svg` make text and SVG of it.
+Sources are on the left, sinks on the right, and each step is right of everything it depends on. A
+line that passes a column gets a row of its own there, so it crosses no box. `text` and `svg` draw
+it.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ SWEEPS = 4
 
 @dataclass(eq=False, slots=True)
 class Box:
-    """Something that stands in the picture; of kind `line`, only a line that passes."""
+    """A box in the picture; of kind `line`, only a line that passes a column."""
 
     name: str
     kind: BoxKind
     about: tuple[str, ...] = ()
     column: int = 0
     before: list[Box] = field(default_factory=list)
-    """Those that lines come from."""
+    """Where lines come from."""
     after: list[Box] = field(default_factory=list)
 
     @property
@@ -41,13 +41,13 @@ class Box:
 class Picture:
     title: str
     columns: list[list[Box]]
-    """From left to right; in each from top to bottom."""
+    """From left to right; each from top to bottom."""
 
     def boxes(self) -> list[Box]:
         return [box for column in self.columns for box in column if box.kind != "line"]
 
     def links(self) -> list[tuple[Box, Box]]:
-        """From box to box, without the places that lines pass."""
+        """From box to box, without the lines between."""
         return [(box, end) for box in self.boxes() for end in _ends(box)]
 
 
@@ -60,10 +60,7 @@ def _ends(box: Box) -> Iterator[Box]:
 
 
 def picture_of(pipeline: Pipeline, *, long: int = LONG) -> Picture:
-    """The picture of a pipeline that `check` finds nothing wrong with.
-
-    What is said of a box is cut after `long` letters.
-    """
+    """The picture of a pipeline that passes `check`. Text in boxes is cut after `long` letters."""
     boxes = _boxes(pipeline)
     for box in boxes:
         box.about = tuple(_short(line, long) for line in box.about)
@@ -74,7 +71,7 @@ def picture_of(pipeline: Pipeline, *, long: int = LONG) -> Picture:
     return Picture(pipeline.name, columns)
 
 
-# --- what there is
+# --- the boxes
 
 
 def _boxes(pipeline: Pipeline) -> list[Box]:
@@ -165,7 +162,7 @@ def _short(text: str, long: int) -> str:
     return text if len(text) <= long else f"{text[: long - 1]}…"
 
 
-# --- where it stands
+# --- their places
 
 
 def _set_columns(boxes: Sequence[Box]) -> None:
@@ -179,7 +176,7 @@ def _set_columns(boxes: Sequence[Box]) -> None:
 
 
 def _with_lines(boxes: Sequence[Box]) -> list[list[Box]]:
-    """The columns, with a place in each for every line that passes it."""
+    """The columns, with a row in each for every line that passes it."""
     columns: list[list[Box]] = [
         [] for _ in range(1 + max((box.column for box in boxes), default=0))
     ]
@@ -187,7 +184,7 @@ def _with_lines(boxes: Sequence[Box]) -> list[list[Box]]:
         columns[box.column].append(box)
     for box in boxes:
         passing: dict[int, Box] = {}
-        """Lines from one box run together as long as they can."""
+        """Lines from one box share a path as long as possible."""
         for target in list(box.after):
             if target.column == box.column + 1:
                 continue
@@ -205,7 +202,7 @@ def _with_lines(boxes: Sequence[Box]) -> list[list[Box]]:
 
 
 def _untangle(columns: list[list[Box]]) -> None:
-    """Put each box near the middle of those it is linked with: fewer lines cross."""
+    """Move each box near the middle of its neighbours, so that fewer lines cross."""
     for column, neighbours in zip(columns[1:], columns, strict=False):
         _sort(column, {id(box): row for row, box in enumerate(neighbours)}, "before")
     for column, neighbours in zip(columns[-2::-1], columns[:0:-1], strict=False):
@@ -217,6 +214,6 @@ def _sort(column: list[Box], rows: dict[int, int], side: Literal["before", "afte
         row, box = place
         linked = [rows[id(one)] for one in getattr(box, side) if id(one) in rows]
         found = sum(linked) / len(linked) if linked else row
-        return found + (0.5 if box.kind == "dead letters" else 0.0)  # of less interest: below
+        return found + (0.5 if box.kind == "dead letters" else 0.0)  # less important: below
 
     column[:] = [box for _, box in sorted(enumerate(column), key=middle)]

@@ -1,4 +1,4 @@
-"""A pipeline drawn as SVG, to be put into a page. Pure."""
+"""A pipeline drawn as SVG. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..define.definition import Pipeline
 from .picture import Box, BoxKind, Picture, picture_of
 
 LETTER = 7.3
-"""How wide a letter of the font is, about; boxes have some room to spare."""
+"""Approximate width of a letter; boxes have some room to spare."""
 LINE, PADDING = 17, 11
 BETWEEN_COLUMNS, BETWEEN_ROWS = 72, 22
 MARGIN, TITLE = 20, 30
@@ -20,7 +20,7 @@ COLOURS: dict[BoxKind, tuple[str, str]] = {
     "sink": ("#e8f5ec", "#2f8a55"),
     "dead letters": ("#fbeaea", "#b94a48"),
 }
-"""Inside and border."""
+"""Fill and border."""
 FONT = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
 
 
@@ -91,7 +91,7 @@ class _Svg:
                 for target in box.after:
                     to_x, to_y = self._places[id(target)][0], self._middle(target)
                     bend = (to_x - edge) / 2
-                    # Straight to the edge of the column: others in it may be wider.
+                    # Straight to the edge of the column: other boxes in it may be wider.
                     yield _path(
                         f"M{x:.1f} {y:.1f} L{edge:.1f} {y:.1f} "
                         f"C{edge + bend:.1f} {y:.1f} {to_x - bend:.1f} {to_y:.1f} "

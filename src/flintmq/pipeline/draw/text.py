@@ -1,4 +1,4 @@
-"""A pipeline drawn with the signs of a terminal. Pure."""
+"""A pipeline drawn as text, for terminals. Pure."""
 
 from __future__ import annotations
 
@@ -25,18 +25,20 @@ PLAIN = str.maketrans(
         "…": "~",
     }
 )
-"""For terminals that have no such signs."""
+"""For terminals without such characters."""
 
 
 def draw(pipeline: Pipeline, *, width: int | None = None, plain: bool = False) -> str:
-    """The pipeline as lines of text, sources at the left and sinks at the right.
+    """The pipeline as lines of text, sources on the left and sinks on the right.
 
-    Less is said of each box until the lines fit into `width`, if they can.
+    The text in boxes is cut until the lines fit into `width`, if they can.
     """
-    for long in range(LONG, SHORT, -4):
+    text, long = "", LONG
+    while long > SHORT:
         text = _Drawing(picture_of(pipeline, long=long)).text()
         if width is None or max(map(len, text.splitlines()), default=0) <= width:
             break
+        long -= 4
     return text.translate(PLAIN) if plain else text
 
 
@@ -45,9 +47,9 @@ class _Drawing:
         self._columns = picture.columns
         self._signs: dict[tuple[int, int], str] = {}
         self._strokes: dict[tuple[int, int], int] = {}
-        """Which ways lines leave each place, so that those that meet are joined."""
+        """The directions of lines at each place, so that lines that meet are joined."""
         self._rows: dict[int, int] = {}
-        """The row at which lines come to a box, by its id."""
+        """The row where lines reach a box, by its id."""
 
     def text(self) -> str:
         self._set_rows()
@@ -69,7 +71,7 @@ class _Drawing:
         )
 
     def _set_rows(self) -> None:
-        """Beside what a box is linked with, if there is room."""
+        """Put boxes beside their neighbours, if there is room."""
         left: list[Box] = []
         for column in self._columns:
             free = 0
@@ -84,7 +86,7 @@ class _Drawing:
             left = column
 
     def _is_left_by_another(self, column: list[Box], mine: list[Box], row: int) -> bool:
-        """Whether a line would seem to come from a box that it does not come from."""
+        """Whether a line would seem to come from a wrong box."""
         return any(box.after and box not in mine and self._rows[id(box)] == row for box in column)
 
     def _box(self, box: Box, left: int, width: int) -> None:
@@ -105,7 +107,7 @@ class _Drawing:
                 self._stroke(row, at, LEFT | RIGHT)
 
     def _links(self, column: list[Box], left: int) -> int:
-        """The lines to the next column: each box has a lane of its own to go up and down in."""
+        """The lines to the next column: each box has its own lane for going up and down."""
         going = [box for box in column if box.after]
         right = left + 2 * len(going) + 3
         for lane, box in enumerate(going):

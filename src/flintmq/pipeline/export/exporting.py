@@ -1,24 +1,24 @@
 """A pipeline as a project of Spark's Declarative Pipelines: plain PySpark.
 
-    DIRECTORY/spark-pipeline.yml           what the project is
+    DIRECTORY/spark-pipeline.yml           the project
     DIRECTORY/transformations/NAME.py      sources and steps as views, sinks and their flows
-    DIRECTORY/functions/*.py               files of the pipeline's own functions, copied
+    DIRECTORY/functions/*.py               copies of the files with functions
 
-`spark-pipelines run` runs it: it reads what there is and ends, as `--once` does; triggers are left
-out. Those pipelines do less than ours: what cannot be said there is refused, with its place.
+`spark-pipelines run` runs it: it reads what exists and ends, as with `--once`; triggers are left
+out. Declarative Pipelines have fewer features: what they cannot do is refused, with its place.
 """
 
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...installing import pip_install
 from ...serde.formats import JSON
-from ...spark.session import SECRETS, SparkSetting
+from ...spark.decoding import BAD, NOT_JSON
+from ...spark.session import SECRETS, as_text
 from ..check.parts import place_in
 from ..define.definition import Pipeline, Sink, Source, Step
 from ..define.graph import is_stream, reaches
@@ -31,15 +31,14 @@ from .text import call, docstring, text_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-BAD = "_flintmq_bad"
 OWN = ("key", "topic", "partition", "offset", "timestamp", "priority", "content_type")
-"""What a decoded row has of its message, under names that begin with `_`."""
+"""The columns of a message that a decoded row has, with a leading `_`."""
 NOT_IN_VALUES = frozenset({*(f"_{name}" for name in OWN), "_headers", "_file"})
 RAW = ("key", "value", "priority", "content_type")
 
 
 def export(pipeline: Pipeline, directory: Path, *, spark: SparkSession | None = None) -> list[Path]:
-    """Write the project; the files that were written. Spark tells the columns of the tables."""
+    """Write the project; returns its files. Spark finds the columns of the tables."""
     if problems := in_order(_cannot(pipeline)):
         raise PipelineInvalid(problems)
     from ..check.queries import columns_by_table, quiet_session
@@ -49,29 +48,24 @@ def export(pipeline: Pipeline, directory: Path, *, spark: SparkSession | None = 
             columns = columns_by_table(own, pipeline)
     else:
         columns = columns_by_table(spark, pipeline)
-    written = []
-    for name, text in project(pipeline, columns).items():
+    files = {name: text.encode() for name, text in project(pipeline, columns).items()}
+    files |= {f"functions/{file.name}": file.read_bytes() for file in _function_files(pipeline)}
+    for name, content in files.items():
         path = directory / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-        written.append(path)
-    for file in _function_files(pipeline):
-        path = directory / "functions" / file.name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(file, path)
-        written.append(path)
-    return written
+        path.write_bytes(content)
+    return [directory / name for name in files]
 
 
 def project(pipeline: Pipeline, columns: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """The texts of the project's files, by their names. Pure."""
+    """The files of the project, by name, without those of functions. Pure."""
     return {
         "spark-pipeline.yml": _specification(pipeline),
         f"transformations/{_identifier(pipeline.name)}.py": _code(pipeline, columns),
     }
 
 
-# --- what cannot be said
+# --- what is refused
 
 
 def _cannot(pipeline: Pipeline) -> Iterator[Defect]:
@@ -79,11 +73,9 @@ def _cannot(pipeline: Pipeline) -> Iterator[Defect]:
         yield from _source_cannot(pipeline, source)
     for step in pipeline.steps.values():
         if step.watermark is not None:
-            yield _no(step, "watermark", "a watermark of a step", "give it to a source")
+            yield _no(step, "watermark", "watermarks of steps", "add it to a source")
         if step.function is not None and not isinstance(step.function, str):
-            yield _no(
-                step, "function", "a function of a running program", "name it as file.py:name"
-            )
+            yield _no(step, "function", "functions of a running program", "use file.py:name")
     for sink in pipeline.sinks.values():
         yield from _sink_cannot(pipeline, sink)
 
@@ -93,7 +85,7 @@ def _secrets(thing: Source | Sink) -> Iterator[Defect]:
         if re.search(SECRETS, name) and not name.lower().endswith("file"):
             yield Defect(
                 thing.places.get(f"options.{name}", place_in(thing, "options")),
-                f"{name} is a secret, which the project would show",
+                f"{name} is a secret, and would be readable in the project",
                 "remove it, and set FLINTMQ_API_KEY for the project, or use apiKeyFile",
             )
 
@@ -102,18 +94,18 @@ def _source_cannot(pipeline: Pipeline, source: Source) -> Iterator[Defect]:
     yield from _secrets(source)
     if source.files is None:
         if source.servers is None and pipeline.servers is None:
-            yield Defect(source.place, f"the source {source.name} has no broker", "say servers")
+            yield Defect(source.place, f"the source {source.name} has no broker", "set servers")
         if source.schema is not None and source.format != "json":
-            yield _no(source, "format", f"values of the format {source.format}", "only json can be")
+            yield _no(source, "format", f"the format {source.format}", "use json")
         if source.start != "earliest" and not source.is_static and _readers(pipeline, source) > 1:
             yield _no(
                 source,
                 "start",
-                f"start = {source.start!r} of a source that several flows read",
-                "say earliest, or give each flow a source of its own",
+                f"start = {source.start!r} for a source of several flows",
+                "use earliest, or a separate source for each flow",
             )
     elif source.schema is None:
-        yield _no(source, "files", "a stream of files without a schema", "say schema")
+        yield _no(source, "files", "streams of files without a schema", "add schema")
     elif source.dead_letters is not None:
         yield _no(source, "dead_letters", "dead letters of files", "remove dead_letters")
 
@@ -121,20 +113,20 @@ def _source_cannot(pipeline: Pipeline, source: Source) -> Iterator[Defect]:
 def _sink_cannot(pipeline: Pipeline, sink: Sink) -> Iterator[Defect]:
     yield from _secrets(sink)
     if sink.foreach is not None:
-        yield _no(sink, "foreach", "foreach", "write into a topic or files")
+        yield _no(sink, "foreach", "foreach", "write to a topic or to files")
     if sink.mode != "append":
-        yield _no(sink, "mode", f"mode {sink.mode}", "only append can be")
+        yield _no(sink, "mode", f"mode {sink.mode}", "use append")
     if sink.format != "json":
-        yield _no(sink, "format", f"values of the format {sink.format}", "only json can be")
+        yield _no(sink, "format", f"the format {sink.format}", "use json")
     for field in ("rate", "pace", "partition_by", "compact"):
         if getattr(sink, field):
             yield _no(sink, field, field, f"remove {field}")
     if sink.topic is not None and sink.servers is None and pipeline.servers is None:
-        yield Defect(sink.place, f"the sink {sink.name} has no broker", "say servers")
+        yield Defect(sink.place, f"the sink {sink.name} has no broker", "set servers")
 
 
 def _no(thing: Source | Step | Sink, field: str, what: str, remedy: str) -> Defect:
-    return Defect(place_in(thing, field), f"Declarative Pipelines have no word for {what}", remedy)
+    return Defect(place_in(thing, field), f"Declarative Pipelines do not support {what}", remedy)
 
 
 def _readers(pipeline: Pipeline, source: Source) -> int:
@@ -150,20 +142,20 @@ def _function_files(pipeline: Pipeline) -> Iterator[Path]:
                 yield Path(step.place.file).parent / file
 
 
-# --- the texts
+# --- the files
 
 
 def _specification(pipeline: Pipeline) -> str:
     storage = pipeline.checkpoint or f"pipelines/{pipeline.name}"
     storage = storage if has_scheme(storage) else Path(path_of(storage)).as_uri()
     settings = "".join(
-        f"  {text_of(name)}: {text_of(_plain(value))}\n" for name, value in pipeline.spark.items()
+        f"  {text_of(name)}: {text_of(as_text(value))}\n" for name, value in pipeline.spark.items()
     )
     return (
-        f"# Of the FlintMQ pipeline {pipeline.name}. To run it:\n"
+        f"# The FlintMQ pipeline {pipeline.name}. To run it:\n"
         f"#   {pip_install('spark', 'server')} 'pyspark[connect]'\n"
         "#   spark-pipelines run\n"
-        "# A broker that asks who comes gets FLINTMQ_API_KEY.\n"
+        "# If the broker needs an API key, set FLINTMQ_API_KEY.\n"
         f"name: {text_of(pipeline.name)}\n"
         f"storage: {text_of(f'{storage}/exported')}\n"
         "libraries:\n"
@@ -186,9 +178,7 @@ def _code(pipeline: Pipeline, columns: Mapping[str, Sequence[str]]) -> str:
 
 
 def _opening(pipeline: Pipeline) -> str:
-    lines = [
-        f'"""The pipeline {pipeline.name}; `spark` is there when spark-pipelines runs this."""'
-    ]
+    lines = [f'"""The pipeline {pipeline.name}; spark-pipelines defines `spark`."""']
     imported = [
         step.function.rpartition(":") for step in pipeline.steps.values()
         if isinstance(step.function, str)
@@ -286,7 +276,7 @@ def _step(pipeline: Pipeline, step: Step) -> str:
     if step.sql is not None:
         query = as_streams(step.sql.strip("\n"), streams)
         return _view(step.name, [f"return spark.sql({docstring(query)})"])
-    assert isinstance(step.function, str), "others are refused"
+    assert isinstance(step.function, str), "other functions are refused"
     name = step.function.rpartition(":")[2]
     inputs = [_table(pipeline, one) for one in step.inputs]
     keywords = [f"{key}={value!r}" for key, value in step.arguments.items()]
@@ -340,7 +330,7 @@ def _dead_letters(pipeline: Pipeline, source: Source) -> str:
     target = f"{source.name}_dead_letters_sink"
     servers = source.servers or pipeline.servers or ""
     headers = (
-        f'F.struct(F.lit("{WHY_HEADER}").alias("key"), F.lit("not JSON of this schema")'
+        f'F.struct(F.lit("{WHY_HEADER}").alias("key"), F.lit("{NOT_JSON}")'
         '.cast("binary").alias("value"))',
         f'F.struct(F.lit("{SOURCE_HEADER}").alias("key"), F.concat_ws("/", "topic", "partition", '
         '"offset").cast("binary").alias("value"))',
@@ -366,10 +356,6 @@ def _flow(target: str, name: str, body: list[str]) -> str:
     return "\n".join(
         [f'@dp.append_flow(target="{target}")', f"def {name}():", *(f"    {line}" for line in body)]
     )
-
-
-def _plain(value: SparkSetting) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _identifier(name: str) -> str:

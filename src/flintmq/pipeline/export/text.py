@@ -1,4 +1,4 @@
-"""Pieces of Python's own text: literals and calls, as a person would write them. Pure."""
+"""Python code as text: literals and calls, as a person would write them. Pure."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from collections.abc import Mapping
 
 
 def text_of(value: str) -> str:
-    """A text between double quotes; Python and YAML read it alike."""
+    """A text in double quotes, for Python and YAML."""
     return json.dumps(value, ensure_ascii=False)
 
 
 def docstring(value: str) -> str:
-    """A text of several lines between three quotes."""
+    """A text of several lines in triple quotes."""
     escaped = value.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
     return f'"""\n{escaped}\n"""'
 
 
 def call(function: str, options: Mapping[str, str]) -> str:
-    """A call with keywords; names that are none of Python's come in a dictionary."""
+    """A call with keywords, or with a dictionary if a name is not an identifier."""
     if all(name.isidentifier() for name in options):
         keywords = ", ".join(f"{name}={text_of(value)}" for name, value in options.items())
         return f"{function}({keywords})"

@@ -1,1 +1,1 @@
-"""A pipeline's flows as streaming queries."""
+"""Runs the flows of a pipeline as streaming queries."""

@@ -1,12 +1,12 @@
 """An archive: the rows of a stream as plain files in directories, each row once.
 
-Any reader of Parquet (or JSON lines) can read it: there is no log beside the files that says which
-of them count. A micro-batch lands as a whole, and one that has landed is not written again, so a
-run that was killed at any point leaves every row once when the next run has begun (see `landing`).
+Every reader of Parquet (or JSON lines) can read it: there is no log that says which files count. A
+micro-batch is added as a whole, and only once. So after a run was killed, every row is there once
+as soon as the next run has started (see `landing`).
 
-With `compact`, small files of a partition become one: those of a partition that gets no rows any
-more, and of one that does, once there are `FILES_MAX` of about one size. While files are exchanged,
-for a moment, whoever lists the directory may see rows twice; never none of them.
+With `compact`, small files of a partition are merged: when the partition gets no more rows, or when
+it has `FILES_MAX` files of similar size. While files are replaced, a listing of the directory may
+show rows twice for a moment; rows are never missing.
 """
 
 from __future__ import annotations
@@ -24,13 +24,12 @@ if TYPE_CHECKING:
 
 FILES_MAX = 8
 BYTES_MAX = 128 * 1024 * 1024
-"""A file of this size is not small any more."""
+"""Files of this size are not merged."""
 ALIKE = 8
-"""A file that is so many times larger than all smaller ones together is left alone: to copy it for
-the sake of a few rows would cost more than it gains."""
+"""A file that is this many times larger than all smaller ones together is not merged with them:
+copying it for a few rows would cost more than it gains."""
 ALIKE_BYTES = 64 * 1024
 ROWS_AT_ONCE = 65_536
-QUERY = "sql.streaming.queryId"
 
 ArchiveFormat = Literal["parquet", "json"]
 
@@ -43,15 +42,15 @@ def into_directory(
     compact: bool = False,
     options: Mapping[str, str] | None = None,
 ) -> BatchFunction:
-    """For foreachBatch: every micro-batch into the directory, once.
+    """For foreachBatch: write every micro-batch to the directory, once.
 
-    The query's id, which is in its checkpoint, tells its files from those of others. `options` are
-    those of Spark's writer, such as `compression`.
+    Its files are marked with the id of the query, which is in its checkpoint. `options` are those
+    of Spark's writer, such as `compression`.
     """
     archives: dict[str, Archive] = {}
 
     def write(frame: DataFrame, number: int) -> None:
-        query = frame.sparkSession.sparkContext.getLocalProperty(QUERY) or "batch"
+        query = query_of(frame)
         if query not in archives:
             archives[query] = Archive(
                 local_directory(directory),
@@ -64,6 +63,11 @@ def into_directory(
         archives[query].write(frame, number)
 
     return write
+
+
+def query_of(frame: DataFrame) -> str:
+    """The id of the streaming query that a micro-batch belongs to."""
+    return frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId") or "batch"
 
 
 class Archive:
@@ -95,9 +99,9 @@ class Archive:
             self._compact(touched)
 
     def _land(self, frame: DataFrame, number: int) -> set[str]:
-        """Write the rows, have them land; the partitions that got some."""
+        """Write the rows and add their files; returns the partitions that got rows."""
         staged = self._landing.ready(f"batch-{number}")
-        # Spark's default is a type of its own making, which others read as something else.
+        # Spark's default is a type of its own, which other readers misread.
         frame.sparkSession.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
         writer = frame.write.format(self._format).mode("overwrite").options(**self._options)
         if self._partition_by:
@@ -153,9 +157,9 @@ class Archive:
 
 
 def files_to_merge(sizes: Mapping[str, int], *, files_max: int, bytes_max: int) -> list[str]:
-    """Which files of a partition become one, in the order they were written; none if few are alike.
+    """Which files of a partition to merge, in the order of writing; none if there are too few.
 
-    The smallest first, as long as the next is not much larger than those before together.
+    The smallest first, as long as the next one is not much larger than all before it together.
     """
     chosen: list[str] = []
     total = 0
@@ -168,12 +172,12 @@ def files_to_merge(sizes: Mapping[str, int], *, files_max: int, bytes_max: int) 
         total += size
     if len(chosen) < max(2, files_max):
         return []
-    # What was merged before is older than what was not.
+    # Merged files are older than others.
     return sorted(chosen, key=lambda name: (name.startswith("batch-"), name))
 
 
 def merge(files: Iterable[Path], into: Path) -> bool:
-    """Make one file of several. Not where it would not have their very types: then nothing is."""
+    """Merge files into one. Returns False, and must not be used, if their types differ."""
     import pyarrow.parquet as parquet
 
     opened = [parquet.ParquetFile(path) for path in files]
@@ -194,16 +198,12 @@ def merge(files: Iterable[Path], into: Path) -> bool:
 
 
 def _like(file: Any) -> dict[str, Any]:
-    """Write as the first file was written."""
+    """Options to write as the first file was written."""
     metadata = file.metadata
     if not metadata.num_row_groups or not metadata.num_columns:
         return {}
-    return {
-        "compression": metadata.row_group(0)
-        .column(0)
-        .compression.lower()
-        .replace("uncompressed", "none")
-    }
+    compression = metadata.row_group(0).column(0).compression.lower()
+    return {"compression": compression.replace("uncompressed", "none")}
 
 
 def _has_rows(path: Path) -> bool:

@@ -1,25 +1,26 @@
-"""Where a flow keeps its place: a directory of Spark's, and what we put there beside it.
+"""Checkpoints: the directory of a flow, with Spark's files and ours.
 
-    <checkpoint>/<flow>/                    Spark's: offsets, commits, state
-    <checkpoint>/<flow>/flintmq-flow.json   what the flow was when it began (`resuming`)
-    <checkpoint>/.<flow>.lock               held by the Java that writes here, as long as it lives
+    <checkpoint>/<flow>/                    offsets, commits and state of Spark
+    <checkpoint>/<flow>/flintmq-flow.json   the definition of the flow (`resuming`)
+    <checkpoint>/.<flow>.lock               locked by the Java that writes here, while it runs
 
-A checkpoint may lie wherever Spark can write: what has a scheme (`hdfs://`, `s3a://`) is reached
-through Spark's own file systems, and has no lock.
+A checkpoint may be wherever Spark can write: paths with a scheme (`hdfs://`, `s3a://`) are reached
+through Spark's file systems, and have no lock.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import time
+from contextlib import closing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ...errors import InvalidRequest
-from .frames import has_scheme, path_of
+from ...spark.session import jvm_of
+from .frames import has_scheme, java_session, path_of
 from .landing import replacing
 
 if TYPE_CHECKING:
@@ -27,11 +28,11 @@ if TYPE_CHECKING:
 
 NOTES = "flintmq-flow.json"
 LOCK_SECONDS = 15.0
-"""How long a run waits for one before it that was killed: its Java may need a moment to end."""
+"""How long to wait for the Java of a killed run to end."""
 
 
 class FlowDirectory(Protocol):
-    """What is asked of a file system."""
+    """A directory on any file system."""
 
     path: str
 
@@ -75,7 +76,7 @@ class _Local:
             return []
 
     def remove(self) -> None:
-        with contextlib.suppress(FileNotFoundError):
+        with suppress(FileNotFoundError):
             shutil.rmtree(self._path)
 
     def set_aside(self) -> str:
@@ -84,12 +85,12 @@ class _Local:
 
 
 class _OfSpark:
-    """Through Hadoop's file systems, as Spark reaches them."""
+    """Through Hadoop's file systems, as Spark uses them."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
         self.path = path
-        self._java: Any = spark._jvm
-        settings = spark._jsparkSession.sessionState().newHadoopConf()
+        self._java = jvm_of(spark)
+        settings = java_session(spark).sessionState().newHadoopConf()
         self._system = self._at("").getFileSystem(settings)
 
     def _at(self, name: str) -> Any:
@@ -98,19 +99,13 @@ class _OfSpark:
     def read(self, name: str) -> str | None:
         if not self._system.exists(self._at(name)):
             return None
-        opened = self._system.open(self._at(name))
-        try:
+        with closing(self._system.open(self._at(name))) as opened:
             return bytes(opened.readAllBytes()).decode()
-        finally:
-            opened.close()
 
     def write(self, name: str, text: str) -> None:
         new = self._at(f".{name}.new")
-        created = self._system.create(new, True)
-        try:
+        with closing(self._system.create(new, True)) as created:
             created.write(bytearray(text.encode()))
-        finally:
-            created.close()
         self._system.delete(self._at(name), False)
         self._system.rename(new, self._at(name))
 
@@ -129,26 +124,24 @@ class _OfSpark:
 
 
 class CheckpointLock:
-    """Keeps two runs from one checkpoint. The Java that writes there holds it: where its driver is
-    killed, it may be at work a moment longer."""
+    """Prevents two runs on one checkpoint. Java holds the lock, since it writes there, and may
+    outlive a killed driver for a moment."""
 
     def __init__(self, spark: SparkSession, root: str, flow: str) -> None:
         self._file: Any = None
         if has_scheme(root):
-            return  # Spark sees to it itself there
+            return  # Spark checks this itself there
         path = Path(path_of(root)) / f".{flow}.lock"
         path.parent.mkdir(parents=True, exist_ok=True)
-        java: Any = spark._jvm
-        self._file = java.java.io.RandomAccessFile(str(path), "rw")
+        self._file = jvm_of(spark).java.io.RandomAccessFile(str(path), "rw")
         give_up_at = time.monotonic() + LOCK_SECONDS
         while not self._is_ours():
             holder = path.read_text().strip()
             if holder == str(os.getpid()) or time.monotonic() >= give_up_at:
                 self.release()
                 raise InvalidRequest(
-                    f"flow {flow!r} is being run by process {holder or '?'} already, with the "
-                    f"checkpoint in {path.parent}: stop that one, or give this one another "
-                    "--checkpoint"
+                    f"process {holder or '?'} already runs flow {flow!r} with the checkpoint in "
+                    f"{path.parent}: stop it, or use another --checkpoint"
                 )
             time.sleep(0.1)
         path.write_text(f"{os.getpid()}\n")

@@ -1,13 +1,13 @@
-"""The tables of a flow as frames of Spark: sources read and decoded, steps done, one after another.
+"""The tables of a flow as frames of Spark: sources are read and decoded, then come the steps.
 
-Every flow has frames of its own, since each is a query of its own. SQL finds them as temporary
-views, which are there while it is analysed and no longer: views of that name are put back.
+Every flow has its own frames, since each is a query of its own. For SQL they are temporary views
+while it is analysed; views of the same name are restored afterwards.
 
-A row of a topic that is decoded has the fields of the schema, then what the message has itself:
+A decoded row of a topic has the fields of the schema, then those of the message:
 
     _key _topic _partition _offset _timestamp _priority _content_type [_headers]
 
-and one of a file has `_file`, the file's name.
+and a row of a file has `_file`, the name of the file.
 """
 
 from __future__ import annotations
@@ -44,25 +44,25 @@ COUNT = re.compile(r"count\s*\(\s*\*\s*\)")
 WHATEVER_THERE_IS = re.compile(
     r"\* | \|> | \b(natural|pivot|unpivot|table)\b | (^|\()\s*from\b", re.VERBOSE
 )
-"""Of SQL in small letters: what makes use of columns that it does not name."""
+"""In SQL in lower case: what uses columns without naming them."""
 WHY_HEADER, SOURCE_HEADER = "flintmq-why", "flintmq-source"
 
 AccessOptions = Mapping[str, str]
-"""Options of the data source that say who we are: apiKey, tlsCa and the like."""
+"""Credentials, as options of the data source: apiKey, tlsCa and so on."""
 
 
 def java_session(spark: SparkSession) -> Any:
-    """The session in Java. One of Spark Connect has none here."""
+    """The session in Java. A session of Spark Connect has none here."""
     if not hasattr(spark, "_jsparkSession"):
         raise InvalidRequest(
-            "a pipeline runs where its driver is: give it a master such as local[2] or "
-            "spark://host:7077, not a Spark Connect URL"
+            "a pipeline cannot run on a Spark Connect URL: use a master such as local[2] or "
+            "spark://host:7077"
         )
     return spark._jsparkSession
 
 
 class Frames:
-    """What a flow is made of."""
+    """Builds the tables of a flow."""
 
     def __init__(
         self,
@@ -76,10 +76,10 @@ class Frames:
         self.of: dict[str, DataFrame] = {}
 
     def built(self) -> DataFrame:
-        """The rows that go to the flow's sink."""
+        """The rows for the sink of the flow."""
         if self._flow.dead_letters_of is not None:
             return self._dead_letters(self._pipeline.sources[self._flow.dead_letters_of])
-        with _views_put_back(self._spark, self._flow.tables):
+        with _views_restored(self._spark, self._flow.tables):
             for name in self._flow.tables:
                 if name in self._pipeline.sources:
                     frame = self._source(self._pipeline.sources[name])
@@ -135,7 +135,8 @@ class Frames:
         return frame
 
     def _ends_now(self, options: Mapping[str, str]) -> str:
-        """A table stays as it is for the whole run, though every micro-batch reads it anew."""
+        """The current end: a table stays the same for the whole run, though every micro-batch reads
+        it again."""
         checked = read_options(options, streams=False)
         known = extents(line_to(checked.settings), checked)
         return json.dumps(
@@ -148,8 +149,8 @@ class Frames:
     # --- decoding
 
     def _decoded(self, source: Source, frame: DataFrame) -> DataFrame:
-        """The fields of the schema. A row that does not decode is left out, where there is a topic
-        for those; else it ends the query, whatever is asked of it."""
+        """The fields of the schema. A row that does not decode is left out if there is a topic for
+        dead letters; else it fails the query, whatever columns that uses."""
         from pyspark.sql import functions
 
         frame = _with_reason(source, frame)
@@ -158,23 +159,23 @@ class Frames:
         if source.dead_letters is not None:
             frame = frame.where(good)
         else:
-            # In the condition, for queries that look at no field; and in the data, since a
-            # condition of theirs may come before ours.
+            # In the condition, for queries that use no field; and in the data, since Spark may
+            # apply a condition of the query before ours.
             refused = functions.raise_error(_refusal(source))
             frame = frame.where(functions.when(good, True).otherwise(refused.cast("boolean")))
             kind = frame.schema[DATA].dataType
             data = functions.when(good, data).otherwise(refused.cast(kind))
         frame = frame.withColumn(DATA, data)
-        fields = frame.schema[DATA].dataType.names
+        decoded: Any = frame.schema[DATA].dataType
         beside = [
             column.alias(name)
             for name, column in _own_columns(source, frame).items()
-            if name not in fields
+            if name not in decoded.names
         ]
         return frame.select(f"{DATA}.*", *beside)
 
     def _dead_letters(self, source: Source) -> DataFrame:
-        """The rows that do not decode, as they were, with headers that say why and where from."""
+        """The rows that do not decode, unchanged, with headers for the reason and the origin."""
         from pyspark.sql import functions
 
         frame = _with_reason(source, self._read(source, is_static=False, with_headers=True))
@@ -197,7 +198,7 @@ class Frames:
 def source_options(
     pipeline: Pipeline, source: Source, access: AccessOptions, group: str
 ) -> dict[str, str]:
-    """What the data source is told of a source of topics that is read as a stream."""
+    """The options of the data source for a source of topics that is read as a stream."""
     to_broker = broker_options(pipeline, source, access)
     return {**to_broker, "group": group, **reading_options(source)}
 
@@ -216,15 +217,15 @@ def streams_of(
 def broker_options(
     pipeline: Pipeline, thing: Source | Sink, access: AccessOptions
 ) -> dict[str, str]:
-    """Where its broker is, and what lets us in; and what else the file says.
+    """The broker, credentials, and the options in the file.
 
-    What lets us in goes to the pipeline's own broker, and to no other that a file may name.
+    Credentials are for the pipeline's own broker, and not for others in the file.
     """
     servers = thing.servers or pipeline.servers
     if servers is None:
         raise InvalidRequest(
-            f"{thing.place}: {type(thing).__name__.lower()} {thing.name!r} has no broker: say "
-            "servers = 'flint://host:7600' in the pipeline, or --server"
+            f"{thing.place}: {type(thing).__name__.lower()} {thing.name!r} has no broker: set "
+            "servers = 'flint://host:7600' in the pipeline, or use --server"
         )
     return {
         "servers": servers,
@@ -234,7 +235,7 @@ def broker_options(
 
 
 def reading_options(source: Source) -> dict[str, str]:
-    """Which options of the data source the keys of a source of topics stand for."""
+    """The keys of a source of topics as options of the data source."""
     options = {}
     if source.pattern is not None:
         options["subscribePattern"] = source.pattern
@@ -250,10 +251,10 @@ def reading_options(source: Source) -> dict[str, str]:
 
 
 def columns_needed(pipeline: Pipeline, flow: Flow, source: Source) -> list[str]:
-    """The columns of messages that a flow may look at, with their types. Pure.
+    """The columns of messages that a flow may use, with their types. Pure.
 
-    Spark does not tell a source which ones a query uses, and each one costs. So those are left out
-    that nobody can ask for: all steps are SQL that names its columns, and none has the name in it.
+    Spark does not tell a source which columns a query uses, and each one costs time. So a column is
+    left out if all steps are SQL that names its columns, and none contains its name.
     """
     given = {name.lower(): value.lower() for name, value in source.options.items()}
     columns = [one.strip() for one in SCHEMA.split(",")]
@@ -273,12 +274,12 @@ def columns_needed(pipeline: Pipeline, flow: Flow, source: Source) -> list[str]:
 
 
 def _has_bad_rows(source: Source) -> bool:
-    """Whether rows may not decode: Parquet has types of its own."""
+    """Whether decoding can fail. Parquet has types of its own."""
     return source.files is None or source.file_format != "parquet"
 
 
 def _with_reason(source: Source, frame: DataFrame) -> DataFrame:
-    """With what a row decodes to, or why it does not."""
+    """Add what a row decodes to, or the reason why it does not."""
     from pyspark.sql import functions
 
     assert source.schema is not None
@@ -330,7 +331,7 @@ def _refusal(source: Source) -> Column:
         _origin(source),
         functions.lit(" does not decode: "),
         functions.col(WHY),
-        functions.lit(". dead_letters = 'some-topic' would put such rows aside"),
+        functions.lit(". To write such rows to a topic, set dead_letters = 'some-topic'"),
     )
 
 
@@ -359,7 +360,7 @@ def _files(spark: SparkSession, reader: Any, source: Source, *, is_static: bool)
         if source.schema is not None:
             reader = reader.schema(source.schema)
         elif not is_static:
-            # A stream is not told what is in its files; those that are there tell it.
+            # A stream needs a schema; take it from the files that exist.
             seen = spark.read.options(**source.options).format(source.file_format)
             reader = reader.schema(seen.load(path).schema)
         frame: DataFrame = reader.format(source.file_format).load(path)
@@ -373,13 +374,13 @@ def has_scheme(path: str) -> bool:
 
 
 def path_of(path: str) -> str:
-    """As Spark understands it wherever it runs: what has no scheme is of this machine, whole."""
+    """A path that Spark understands everywhere: without a scheme it is an absolute local path."""
     return path if has_scheme(path) else os.path.abspath(os.path.expanduser(path))
 
 
 @contextmanager
-def _views_put_back(spark: SparkSession, names: tuple[str, ...]) -> Iterator[None]:
-    # Not by listTables(): in a Java that has just started, that takes seconds.
+def _views_restored(spark: SparkSession, names: tuple[str, ...]) -> Iterator[None]:
+    # Not listTables(): it takes seconds in a Java that has just started.
     catalog = java_session(spark).sessionState().catalog()
     before = {
         name: spark.table(f"`{name}`") for name in names if catalog.getTempView(name).isDefined()

@@ -1,14 +1,13 @@
-"""Files that come into a directory all or none, also where the process is killed in between.
+"""Adds files to a directory: all or none, even if the process is killed in between.
 
-Files are made ready beside the directory, in `.<name>.flintmq/`, so whoever reads it sees none that
-is half written. What is to happen is written down before the first one is moved; whoever comes next
-does what is left of it. Moving twice is moving once, so nothing has to be known about how far it
-came.
+Files are prepared beside the directory, in `.<name>.flintmq/`, so readers never see half a file.
+The intent is written to disk before the first file is moved, and the next run finishes it. Moving
+twice is the same as moving once, so it does not matter how far it came.
 
-    .orders.flintmq/<owner>.json    what is to happen, and what the owner remembers
-    .orders.flintmq/<owner>/...     files that are not in their place yet
+    .orders.flintmq/<owner>.json    the intent, and what the owner remembers
+    .orders.flintmq/<owner>/...     files that are not in place yet
 
-One directory may have several owners (queries); each has its own intent and files.
+A directory may have several owners (queries); each has its own intent and files.
 """
 
 from __future__ import annotations
@@ -27,32 +26,32 @@ from ...errors import InvalidRequest
 
 
 def local_directory(text: str) -> Path:
-    """The directory that a path or a `file:` URL names: files are renamed there, and synced."""
+    """The directory of a path or `file:` URL."""
     parts = urlsplit(text)
     if parts.scheme == "file":
         text = unquote(parts.path)
     elif "://" in text:
         raise InvalidRequest(
-            f"{text!r} is no directory of a file system: exactly once needs renames in one step. "
-            "Name a directory that is mounted on every machine of the cluster"
+            f"{text!r} is not a directory of a file system: exactly once needs atomic renames. "
+            "Use a directory that is mounted on every machine of the cluster"
         )
     return Path(os.path.abspath(os.path.expanduser(text)))
 
 
 @dataclass(frozen=True, slots=True)
 class FileChanges:
-    """What is to happen: files that go to their place, then files that go away."""
+    """The intent: files to move into place, then files to delete."""
 
     moves: tuple[tuple[str, str], ...] = ()
-    """From a path below the owner's own directory to one below the data's."""
+    """From a path in the owner's directory to one in the data directory."""
     drops: tuple[str, ...] = ()
-    """Below the data's."""
+    """In the data directory."""
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """What the owner remembers from then on."""
+    """What the owner remembers afterwards."""
 
 
 class Landing:
-    """One owner's way into a directory. One process at a time uses it."""
+    """Adds the files of one owner to a directory. Only one process at a time may use it."""
 
     def __init__(self, directory: Path, owner: str) -> None:
         self.directory = directory
@@ -62,15 +61,15 @@ class Landing:
         self.facts: Mapping[str, Any] = {}
 
     def finish(self) -> None:
-        """Do what is left of what was written down, and remember."""
+        """Finish the stored intent, and load the facts."""
         try:
             written = json.loads(self._written.read_text(encoding="utf-8"))
         except FileNotFoundError:
             return
         except ValueError:
             raise InvalidRequest(
-                f"{self._written} is damaged: without it nobody knows what {self.directory} has. "
-                "Begin anew with another directory and another checkpoint"
+                f"{self._written} is damaged, so the state of {self.directory} is unknown. Start "
+                "over with another directory and another checkpoint"
             ) from None
         change = FileChanges(
             tuple((source, target) for source, target in written["moves"]),
@@ -82,22 +81,22 @@ class Landing:
         self.facts = change.facts
 
     def ready(self, label: str) -> Path:
-        """An empty place for files that are being made, in the owner's own directory."""
+        """An empty path for new files, in the owner's directory."""
         place = self._own / label
         shutil.rmtree(place, ignore_errors=True)
         place.parent.mkdir(parents=True, exist_ok=True)
         return place
 
     def own(self, path: Path) -> str:
-        """How a change calls a file that was made ready."""
+        """The name of a prepared file in FileChanges."""
         return path.relative_to(self._own).as_posix()
 
     def land(self, change: FileChanges) -> None:
-        """Have it happen. Once this has returned, or was killed after it began, it does."""
+        """Make the changes. If it is killed after the intent is stored, `finish` completes them."""
         made = [self._own / source for source, _ in change.moves]
         _sync_all(made)
-        # A file's own sync does not keep its name. One that is missing later was moved: so it has
-        # to be there.
+        # The sync of a file does not make its name durable, and a file that is missing later
+        # counts as moved.
         _sync_all(_directories(made, self._own))
         self._write(change)
         self._do(change)
@@ -108,7 +107,7 @@ class Landing:
         for parent in {target.parent for target in targets}:
             parent.mkdir(parents=True, exist_ok=True)
         for (source, _), target in zip(change.moves, targets, strict=True):
-            # One that is not there any more was moved before.
+            # A missing file was moved before.
             if (self._own / source).exists():
                 os.replace(self._own / source, target)
         for name in change.drops:
@@ -127,7 +126,7 @@ class Landing:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """A file that is written anew: all of it or nothing, also where the machine stops between."""
+    """Replace a file: completely or not at all, even if the machine stops in between."""
     path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_name(f".{path.name}.new")
     with new.open("wb") as file:
@@ -138,13 +137,12 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 
 def files_below(directory: Path, suffix: str) -> list[Path]:
-    """What Spark has written there, without its own marks."""
+    """The files that Spark wrote, without its marker files."""
     return sorted(path for path in directory.rglob(f"*{suffix}") if path.is_file())
 
 
 def _directories(files: Iterable[Path], root: Path) -> set[Path]:
-    """Those from a root down that files lie in, and that which has the root in it: any of them may
-    be new."""
+    """The directories of files up to a root, and the parent of the root: any of them may be new."""
     within = {above for file in files for above in file.parents if above.is_relative_to(root)}
     return within | {root.parent} if within else set()
 

@@ -1,11 +1,11 @@
-"""Into a topic at a rate, or as far apart as rows were: what a replay needs.
+"""Writes to a topic at a rate, or with the original pauses between rows: for replays.
 
-A micro-batch is written down, in the order and the cuts it goes out in, before its first row does;
-each cut carries a number that the broker knows it by. So a batch that was interrupted goes on with
-the same cuts: what the broker has is passed over without waiting, and every row is there once.
+A micro-batch is written to disk, in order and in chunks ("cuts"), before its first row is sent;
+each cut has a number for the broker. So an interrupted batch continues with the same cuts: those
+that the broker has are skipped without waiting, and every row is stored once.
 
-Rows go out from the driver, one cut after the other, and are seen at once. A batch lasts as long as
-its rows take: `max_per_batch` of the source keeps it short, and with it the wait for a clean stop.
+The driver sends the cuts, one after the other, and rows are visible at once. A batch takes as long
+as its rows: `max_per_batch` of the source keeps it short, and with it the wait for a clean stop.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ...spark.write_columns import check_columns, rows_of
 from ...spark.write_options import WriteOptions, write_options
 from ...spark.writing import TopicsWritten
 from ..define.definition import BatchFunction
-from .archiving import QUERY
+from .archiving import query_of
 from .landing import local_directory, replacing
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 CUT_SECONDS = 0.05
-"""What is due within so much time goes out together."""
+"""Rows that are due within this time are sent together."""
 CUT_ROWS_MAX = 1000
 CUT, AT = "_flintmq_cut", "_flintmq_at"
 ROW = "_flintmq_row"
@@ -40,24 +40,24 @@ WAIT_SECONDS = 0.25
 
 
 EncodeRows = Callable[["DataFrame", Mapping[str, "Column"]], "DataFrame"]
-"""Makes messages of rows, and keeps beside them the columns it is given."""
+"""Makes messages of rows, and keeps the given columns beside them."""
 
 
 class Schedule:
-    """When the next cut is due. Pure: the time now is an argument, in seconds on any clock."""
+    """When the next cut is due. Pure: the current time is an argument, in seconds on any clock."""
 
     def __init__(
         self, *, rate: float | None = None, paced: bool = False, speed: float = 1.0
     ) -> None:
         for name, value in (("rate", rate), ("speed", speed)):
             if value is not None and not value > 0:
-                raise InvalidRequest(f"{name} is greater than 0, not {value:g}")
+                raise InvalidRequest(f"{name} must be greater than 0, not {value:g}")
         self._rate, self._is_paced, self._speed = rate, paced, speed
         self._free_at = float("-inf")
         self._anchor: tuple[float, float] | None = None
 
     def due(self, at: float | None, now: float) -> float:
-        """When rows that happened `at` (in seconds, None: not known) go out."""
+        """When to send rows with the time `at` (in seconds; None if unknown)."""
         due = max(now, self._free_at)
         if self._is_paced and at is not None:
             if self._anchor is None:
@@ -71,13 +71,13 @@ class Schedule:
             self._free_at = max(self._free_at, when) + rows / self._rate
 
     def cut_rows(self) -> int:
-        """How many rows go out together at most."""
+        """Maximum rows per cut."""
         if self._rate is None:
             return CUT_ROWS_MAX
         return max(1, min(CUT_ROWS_MAX, int(self._rate * CUT_SECONDS)))
 
     def cuts(self, times_ms: list[int | None]) -> list[int]:
-        """The number of each row's cut, for rows in the order they go out in."""
+        """The number of each row's cut, for rows in the order of sending."""
         most, span_ms = self.cut_rows(), CUT_SECONDS * 1000 * self._speed
         numbers: list[int] = []
         cut = count = 0
@@ -104,29 +104,29 @@ def into_topic_paced(
     now: Callable[[], float] = time.monotonic,
     wait: Callable[[float], None] = time.sleep,
 ) -> BatchFunction:
-    """For foreachBatch: rows into a topic, not faster than they may go.
+    """For foreachBatch: write rows to a topic, no faster than allowed.
 
     `encode` makes messages of rows. `options` are those of a write: servers, topic and so on.
-    `journal` is a directory that lasts as long as the checkpoint. `pace` names a timestamp column;
-    a row without a time goes out with the one before it.
+    `journal` is a directory that lasts as long as the checkpoint. `pace` is a timestamp column; a
+    row without a time is sent with the one before it.
     """
     schedule = Schedule(rate=rate, paced=pace is not None, speed=speed)
     checked = write_options(options, streams=False)
     directory = local_directory(journal)
 
     def write(frame: DataFrame, number: int) -> None:
-        query = frame.sparkSession.sparkContext.getLocalProperty(QUERY) or "batch"
+        query = query_of(frame)
         path = directory / f"{query}-{number}.arrow"
         is_repeated = path.exists()
         if not is_repeated:
-            _write_down(_in_order(frame, encode, pace), schedule, path)
+            _store(_in_order(frame, encode, pace), schedule, path)
         sender = PacedSender(line_to(checked.settings, patient=True), checked, query, number)
         for cut, at in _cuts_of(path):
             if not is_repeated:
                 due = schedule.due(at, now())
                 while (left := due - now()) > 0:
                     wait(min(left, WAIT_SECONDS))
-            # Of a batch that was interrupted, nobody knows how far it came: the broker says.
+            # How far an interrupted batch came, only the broker knows.
             is_repeated = sender.send(cut) and is_repeated
             if not is_repeated:
                 schedule.went(cut.num_rows, schedule.due(at, now()))
@@ -138,7 +138,7 @@ def into_topic_paced(
 
 
 class PacedSender:
-    """Sends the cuts of one micro-batch, in order, each under its numbers."""
+    """Sends the cuts of one micro-batch, in order, each with its sequences."""
 
     def __init__(self, line: BrokerLine, options: WriteOptions, query: str, number: int) -> None:
         self._line = line
@@ -147,7 +147,7 @@ class PacedSender:
         self._numbered = Numbered(line, options, f"spark/{query}/paced", number)
 
     def send(self, cut: pyarrow.RecordBatch) -> bool:
-        """Whether the broker had all of it already."""
+        """Send a cut; returns whether the broker had all of it already."""
         receipts = [
             self._line.run(self._numbered.publish(topic, some))
             for topic, some in self._spreader.spread(rows_of(cut, cut.schema.names))
@@ -156,7 +156,7 @@ class PacedSender:
 
 
 def _in_order(frame: DataFrame, encode: EncodeRows, pace: str | None) -> pyarrow.Table:
-    """The messages of the batch, with their times in milliseconds beside them."""
+    """The messages of the batch in order, with their times in milliseconds."""
     import pyarrow as pa
     from pyspark.sql import functions
 
@@ -165,10 +165,7 @@ def _in_order(frame: DataFrame, encode: EncodeRows, pace: str | None) -> pyarrow
     at = functions.lit(None).cast("bigint")
     if pace is not None:
         if pace not in frame.columns:
-            raise InvalidRequest(
-                f"pace names the column {pace!r}, which is not there; there are "
-                f"{', '.join(frame.columns)}"
-            )
+            raise InvalidRequest(f"pace: no column {pace!r}; there are {', '.join(frame.columns)}")
         at = functions.unix_millis(functions.col(pace).cast("timestamp"))
     messages = encode(frame, {AT: at})
     fields = [(field.name, field.dataType.simpleString()) for field in messages.schema.fields]
@@ -176,7 +173,7 @@ def _in_order(frame: DataFrame, encode: EncodeRows, pace: str | None) -> pyarrow
     table: pyarrow.Table = messages.toArrow()
     if pace is None:
         return table
-    # Rows of one time stay in their order, and those without a time go first.
+    # Rows with the same time keep their order; those without a time come first.
     places = pa.table(
         {
             AT: compute.fill_null(table.column(AT), TIME_MIN),
@@ -186,7 +183,7 @@ def _in_order(frame: DataFrame, encode: EncodeRows, pace: str | None) -> pyarrow
     return table.take(compute.sort_indices(places, [(AT, "ascending"), (ROW, "ascending")]))
 
 
-def _write_down(table: pyarrow.Table, schedule: Schedule, path: Path) -> None:
+def _store(table: pyarrow.Table, schedule: Schedule, path: Path) -> None:
     import pyarrow as pa
 
     cuts = schedule.cuts(table.column(AT).to_pylist())
@@ -196,7 +193,7 @@ def _write_down(table: pyarrow.Table, schedule: Schedule, path: Path) -> None:
 
 
 def _cuts_of(path: Path) -> Iterator[tuple[pyarrow.RecordBatch, float | None]]:
-    """The cuts that were written down, each with its time in seconds."""
+    """The stored cuts, each with its time in seconds."""
     import pyarrow as pa
 
     with pa.memory_map(str(path)) as source, pa.ipc.open_file(source) as file:

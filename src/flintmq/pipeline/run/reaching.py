@@ -1,6 +1,6 @@
-"""Asks the brokers of a pipeline before anything starts: whether they answer, and have its topics.
+"""Checks that the brokers of a pipeline answer and have its topics.
 
-Spark takes seconds to start; what it would fall over is told before.
+Spark takes seconds to start, so this fails before it does.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .frames import AccessOptions, source_options
 
 
 def reach(pipeline: Pipeline, access: AccessOptions) -> None:
-    """Raises what is in the way: Disconnected, NotAuthenticated, TopicNotFound ..."""
+    """Raises Disconnected, NotAuthenticated, TopicNotFound and so on."""
     lines: dict[object, BrokerLine] = {}
     try:
         for source in pipeline.sources.values():
@@ -30,7 +30,7 @@ def reach(pipeline: Pipeline, access: AccessOptions) -> None:
             except TopicNotFound as error:
                 raise TopicNotFound(
                     error.topic,
-                    f"source {source.name!r} ({place}) reads it. Publish to it first, or make it "
+                    f"source {source.name!r} ({place}) reads it. Publish to it first, or create it "
                     f"with `flintmq topic add {error.topic}`",
                 ) from None
             except InvalidRequest:

@@ -1,9 +1,9 @@
-"""What is told of a run: a line for each flow, drawn anew on a terminal, else one after the other.
+"""The output of a run: a line for each flow, updated in place on a terminal, else line by line.
 
     totals  batch 12  1,024 rows in 0.25 s (4,096/s)  lag 0  6 out  state 120 rows, 45.0 KiB
 
-The lines themselves are pure. Rows of console sinks go to stdout, all else to stderr; as JSON,
-everything is a line on stdout.
+Rows of console sinks go to stdout, everything else to stderr; as JSON, everything is a line on
+stdout.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from .running import Outcome
 from .watching import FlowProgress
 
 EVERY_SECONDS = 5.0
-"""How often a flow is told of where nothing is drawn anew."""
+"""Minimum time between two lines of a flow, if they are not updated in place."""
 TICK_SECONDS = 1.0
 
 
 def progress_line(progress: FlowProgress, name_width: int = 0) -> str:
-    """How a flow stands after a micro-batch."""
+    """The state of a flow after a micro-batch."""
     per_second = progress.rows_per_second
     rate = f"{per_second:,.{1 if 0 < per_second < 10 else 0}f}/s"
     parts = [
@@ -44,7 +44,7 @@ def progress_line(progress: FlowProgress, name_width: int = 0) -> str:
 
 
 def summary_lines(outcome: Outcome) -> list[str]:
-    """The end of a run: a table of its flows."""
+    """A table of the flows, for the end of a run."""
     rows = [("FLOW", "ROWS IN", "ROWS OUT", "BATCHES", "SECONDS")]
     rows += [
         (
@@ -65,10 +65,11 @@ def summary_lines(outcome: Outcome) -> list[str]:
 
 
 class Reporter(Protocol):
-    """Who is told of a run. From several threads."""
+    """Prints the progress of a run. Called from several threads."""
 
     def starting(self, master: str) -> Callable[[], None]:
-        """Spark is being started; what is given back is called when it is there."""
+        """Spark is starting; call the returned function when it is ready."""
+        ...
 
     def progress(self, progress: FlowProgress) -> None: ...
     def row(self, flow: str, row: str) -> None: ...
@@ -77,7 +78,7 @@ class Reporter(Protocol):
 
 
 class LineReport:
-    """For pipes and files: one line after the other, not more often than anybody reads."""
+    """For pipes and files: line by line, not too often."""
 
     def __init__(self, out: TextIO, err: TextIO, now: Callable[[], float] = time.monotonic) -> None:
         self._out, self._err, self._now = out, err, now
@@ -87,7 +88,7 @@ class LineReport:
     def starting(self, master: str) -> Callable[[], None]:
         began = self._now()
         self.note(f"starting Spark ({master}) ...")
-        return lambda: self.note(f"Spark is there after {self._now() - began:.1f} s")
+        return lambda: self.note(f"Spark is ready after {self._now() - began:.1f} s")
 
     def progress(self, progress: FlowProgress) -> None:
         now = self._now()
@@ -112,7 +113,7 @@ class LineReport:
 
 
 class JsonLines:
-    """For programs: everything is an object in a line of its own."""
+    """For programs: a JSON object per line."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
@@ -152,7 +153,7 @@ class JsonLines:
 
 
 class Screen:
-    """For a terminal: the last line of every flow, drawn anew where it stands."""
+    """For a terminal: the last line of every flow, updated in place."""
 
     def __init__(self, out: TextIO, err: TextIO) -> None:
         self._out, self._err = out, err
@@ -205,7 +206,7 @@ class Screen:
             self._put()
 
     def _above(self, stream: TextIO, text: str) -> None:
-        """A line that stays, above those that are drawn anew."""
+        """A line that stays, above those that are updated."""
         with self._lock:
             self._wipe()
             stream.write(f"{text}\n")

@@ -1,17 +1,17 @@
-"""What a checkpoint cannot bear: changes of the definition it was made by.
+"""Refuses changes of a definition that its checkpoint does not allow.
 
-A flow's facts are written down in its checkpoint before it first runs, and compared with what it
-is at every later start. What matters:
+The facts of a flow are stored in its checkpoint before it first runs, and compared at every later
+start. What matters:
 
-- where rows come from and go to: the set and order of sources, the topics of each (more is fine),
-  the kind and place of the sink, its mode, its partitions;
-- of a flow with state, everything that its state was made by: the SQL and functions of steps up to
-  the last one that keeps state, the schemas of sources;
-- of a flow of several streams, every step: Spark knows its streams by their order alone.
+- where rows come from and go to: the set and order of sources, the topics of each (more are fine),
+  the kind and target of the sink, its mode, its partitions;
+- for a flow with state, everything that its state depends on: the SQL and functions of steps up to
+  the last one that keeps state, and the schemas of sources;
+- for a flow of several streams, every step: Spark knows its streams only by their order.
 
-What does not matter is not among the facts: triggers, limits, comments, addresses, settings of
-Spark, steps of a flow without state. Of SQL, functions and arguments there are digests only: they
-may hold what is not for everybody.
+Other things are not among the facts: triggers, limits, comments, addresses, settings of Spark, and
+steps of a flow without state. Of SQL, functions and arguments only digests are stored: they may
+contain secrets.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ...errors import InvalidRequest
+from ...spark.session import plan_of
 from ..define.definition import FilePlace, Pipeline, Sink, Source, Step
 from ..define.flows import Flow
 from ..define.graph import inputs_of
@@ -46,7 +47,7 @@ KEEP_STATE = (
     "LocalLimit",
 )  # fmt: skip
 WITH_STATE = ("WithState",)
-"""Ends and middles of names: FlatMapGroupsWithState, TransformWithStateInPandas and their like."""
+"""Parts of names: FlatMapGroupsWithState, TransformWithStateInPandas and so on."""
 
 
 class SourceFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,16 +55,16 @@ class SourceFacts(msgspec.Struct, frozen=True, kw_only=True):
     places: list[str]
     """Topics, a pattern, or a directory."""
     decoding: str | None = None
-    """Of a flow with state: a digest of schema, format and watermark's column."""
+    """For a flow with state: a digest of schema, format and watermark column."""
 
 
 class FlowFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a flow is, as far as its checkpoint depends on it."""
+    """The parts of a flow that its checkpoint depends on."""
 
     pipeline: str
     flow: str
     sources: dict[str, SourceFacts]
-    """In the order in which Spark reads them."""
+    """In the order of Spark."""
     streams: int
     has_state: bool
     steps: dict[str, str]
@@ -75,22 +76,22 @@ class FlowFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Notes(msgspec.Struct, frozen=True, kw_only=True):
-    """What lies in the checkpoint."""
+    """The contents of `flintmq-flow.json`."""
 
     version: int
     id: str
-    """Tells this checkpoint from others of the flow, before and after."""
+    """Distinguishes this checkpoint from earlier and later ones of the flow."""
     facts: FlowFacts
 
 
 class CannotResume(InvalidRequest):
-    """The definition changed in a way that the checkpoint cannot bear."""
+    """The definition changed in a way that its checkpoint does not allow."""
 
     def __init__(self, place: FilePlace, flow: str, checkpoint: str, changes: list[str]) -> None:
         super().__init__(
-            f"{place}: flow {flow!r} cannot go on from its checkpoint in {checkpoint}: "
-            f"{'; '.join(changes)}. Undo that, begin with --checkpoint DIR, a new one, or do "
-            "everything anew with --from-scratch"
+            f"{place}: flow {flow!r} cannot continue from its checkpoint in {checkpoint}: "
+            f"{'; '.join(changes)}. Undo the change, use a new checkpoint (--checkpoint DIR), or "
+            "start over with --from-scratch"
         )
         self.flow, self.changes = flow, changes
 
@@ -104,15 +105,15 @@ def facts_of(
     frames: Mapping[str, DataFrame],
     end: DataFrame,
 ) -> FlowFacts:
-    """What the flow is now. `frames` are its tables, `end` what goes to the sink."""
-    plan = _plan_of(end)
+    """The facts of a flow. `frames` are its tables, `end` the rows for the sink."""
+    plan = plan_of(end)
     states, streams = state_nodes(plan), stream_leaves(plan)
     matter = []
     for name in flow.tables:
         step = pipeline.steps.get(name)
         if step is None:
             continue
-        before = sum(state_nodes(_plan_of(frames[one])) for one in inputs_of(step, pipeline))
+        before = sum(state_nodes(plan_of(frames[one])) for one in inputs_of(step, pipeline))
         if streams > 1 or states > before:
             matter.append(step)
     kind, to = target_of(flow.sink)
@@ -133,12 +134,8 @@ def facts_of(
     )
 
 
-def _plan_of(frame: DataFrame) -> Any:
-    return frame._jdf.queryExecution().analyzed()
-
-
 def state_nodes(plan: Any) -> int:
-    """How many parts of a plan keep state from micro-batch to micro-batch."""
+    """How many nodes of a plan keep state between micro-batches."""
     if not plan.isStreaming():
         return 0
     children = _children(plan)
@@ -150,7 +147,7 @@ def state_nodes(plan: Any) -> int:
 
 
 def stream_leaves(plan: Any) -> int:
-    """How many streams a plan reads; one that is read twice counts twice."""
+    """How many streams a plan reads; a stream that is read twice counts twice."""
     if not plan.isStreaming():
         return 0
     children = _children(plan)
@@ -175,7 +172,7 @@ def _source_facts(source: Source, *, has_state: bool) -> SourceFacts:
 
 
 def target_of(sink: Sink) -> tuple[str, str]:
-    """What kind of sink it is, and where its rows lie."""
+    """The kind of a sink, and its target."""
     if sink.topic is not None:
         return "topic", sink.topic
     if sink.parquet is not None:
@@ -197,7 +194,7 @@ def step_digest(step: Step) -> str:
 
 
 def _function_text(function: str | Callable[..., Any], place: FilePlace) -> str:
-    """What a function does, without its comments. Of a module that is installed, its name."""
+    """The code of a function, without comments; for an installed module, its name."""
     if isinstance(function, str):
         file = file_of(function, place)
         return function if file is None else f"{function} {_code(file.read_text())}"
@@ -225,28 +222,28 @@ def _digest(*parts: Any) -> str:
 
 
 def changes(before: FlowFacts, now: FlowFacts) -> list[str]:
-    """What changed that the checkpoint cannot bear. Pure."""
+    """The changes that the checkpoint does not allow. Pure."""
     found: list[str] = []
     if (before.pipeline, before.flow) != (now.pipeline, now.flow):
         return [f"it belongs to flow {before.flow!r} of pipeline {before.pipeline!r}"]
     found += _changes_of_sources(before, now)
     if before.streams != now.streams:
-        found.append(f"it read {_streams(before.streams)}, and reads {_streams(now.streams)} now")
+        found.append(f"it read {_streams(before.streams)}, and now reads {_streams(now.streams)}")
     if before.has_state != now.has_state:
-        has, had = ("keeps", "kept none") if now.has_state else ("keeps no", "kept some")
-        found.append(f"it {has} state now, and {had} before")
+        has, had = ("keeps", "did not") if now.has_state else ("keeps no", "did")
+        found.append(f"it now {has} state, and {had} before")
     else:
         found += _changes_of_steps(before, now)
     if before.sink != now.sink:
-        found.append(f"its rows went to {_said(before)}, and go to {_said(now)} now")
+        found.append(f"it wrote to {_said(before)}, and now writes to {_said(now)}")
     elif before.to != now.to and before.sink != "foreach":
-        found.append(f"its rows went to {_said(before)}, and go to {now.to!r} now")
+        found.append(f"it wrote to {_said(before)}, and now writes to {now.to!r}")
     if before.mode != now.mode:
-        found.append(f"its mode was {before.mode!r}, and is {now.mode!r} now")
+        found.append(f"its mode was {before.mode!r}, and is now {now.mode!r}")
     if before.partition_by != now.partition_by:
         found.append(
-            f"its files were in directories by {_listed(before.partition_by)}, and are by "
-            f"{_listed(now.partition_by)} now"
+            f"its files were partitioned by {_listed(before.partition_by)}, and are now by "
+            f"{_listed(now.partition_by)}"
         )
     return found
 
@@ -254,39 +251,38 @@ def changes(before: FlowFacts, now: FlowFacts) -> list[str]:
 def _changes_of_sources(before: FlowFacts, now: FlowFacts) -> list[str]:
     gone = [name for name in before.sources if name not in now.sources]
     new = [name for name in now.sources if name not in before.sources]
-    found = [f"source {name!r} is gone" for name in gone]
+    found = [f"source {name!r} was removed" for name in gone]
     found += [f"source {name!r} is new" for name in new]
     if not found and list(before.sources) != list(now.sources):
-        found.append("its sources come in another order")
+        found.append("its sources are in another order")
     for name in before.sources.keys() & now.sources.keys():
         was, is_now = before.sources[name], now.sources[name]
         if was.kind != is_now.kind:
-            found.append(f"source {name!r} read {_read(was)}, and reads {_read(is_now)} now")
+            found.append(f"source {name!r} read {_read(was)}, and now reads {_read(is_now)}")
         elif was.kind == "topics":
-            left = sorted(set(was.places) - set(is_now.places))
-            if left:
-                found.append(f"source {name!r} does not read {', '.join(map(repr, left))} any more")
+            if left := sorted(set(was.places) - set(is_now.places)):
+                found.append(f"source {name!r} no longer reads {', '.join(map(repr, left))}")
         elif was.places != is_now.places:
-            found.append(f"source {name!r} read {_read(was)}, and reads {_read(is_now)} now")
+            found.append(f"source {name!r} read {_read(was)}, and now reads {_read(is_now)}")
         if None not in (was.decoding, is_now.decoding) and was.decoding != is_now.decoding:
             found.append(
-                f"the schema, format or watermark of source {name!r} changed, by which its state "
-                "was made"
+                f"the schema, format or watermark of source {name!r} changed, and its state "
+                "depends on it"
             )
     return sorted(found)
 
 
 def _changes_of_steps(before: FlowFacts, now: FlowFacts) -> list[str]:
     if now.has_state:
-        why, but = "by which its state was made", "its state was made without it"
+        why = "and its state depends on it"
     else:
-        why, but = "which its streams' order depends on", "its streams' order may depend on it"
+        why = "and the order of its streams depends on it"
     found = []
     for name in [*before.steps, *(name for name in now.steps if name not in before.steps)]:
         if name not in now.steps:
-            found.append(f"step {name!r} is gone, {why}")
+            found.append(f"step {name!r} was removed, {why}")
         elif name not in before.steps:
-            found.append(f"step {name!r} is new, and {but}")
+            found.append(f"step {name!r} is new, {why}")
         elif before.steps[name] != now.steps[name]:
             found.append(f"step {name!r} changed, {why}")
     return found
@@ -312,11 +308,11 @@ def _listed(names: list[str]) -> str:
 
 
 def resume(checkpoint: FlowDirectory, facts: FlowFacts, place: FilePlace) -> str:
-    """Compare with what lies in the checkpoint, and write it down anew. The checkpoint's id."""
+    """Compare the facts with those in the checkpoint, and store them. Returns its id."""
     has_begun = any(name.isdecimal() for name in checkpoint.names("offsets"))
     text = checkpoint.read(NOTES)
     if text is None and has_begun:
-        raise CannotResume(place, facts.flow, checkpoint.path, ["no run of a pipeline made it"])
+        raise CannotResume(place, facts.flow, checkpoint.path, ["it was not made by a pipeline"])
     before: Notes | None = None
     if text is not None:
         try:

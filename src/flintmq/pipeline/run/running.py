@@ -1,7 +1,7 @@
-"""Runs a pipeline: every flow a streaming query, watched until it ends or is told to.
+"""Runs a pipeline: every flow is a streaming query, watched until it ends or is stopped.
 
-Ctrl-C and SIGTERM stop every flow after the micro-batch it is in, a second one at once. A flow
-that dies takes the others along, after theirs.
+Ctrl-C and SIGTERM stop every flow after its current micro-batch, a second Ctrl-C at once. If a flow
+fails, the others are stopped after theirs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ...errors import FlintError, InvalidRequest
 from ...spark.failures import told_of_step
-from ...spark.session import SparkSetting, session
+from ...spark.session import SparkSetting, as_text, jvm_of, session
 from ..check.checking import checked
 from ..check.queries import quiet_spark
 from ..define.definition import Pipeline
@@ -40,17 +40,17 @@ _log = logging.getLogger(__name__)
 LOOK_SECONDS = 0.1
 BEGIN_LOOK_SECONDS = 0.01
 SETTINGS: dict[str, SparkSetting] = {
-    # Times are written and grouped the same wherever it runs.
+    # Times are the same wherever it runs.
     "spark.sql.session.timeZone": "UTC",
 }
 
 Ended = Literal["done", "stopped", "failed"]
-"""A run `once` is done; every other one ends when it is stopped, or when a flow dies."""
+"""A run with `once` is done; others end when they are stopped, or when a flow fails."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What came of a run."""
+    """The result of a run."""
 
     pipeline: str
     ended: Ended
@@ -59,7 +59,7 @@ class Outcome:
 
 
 class PipelineFailed(FlintError):
-    """Flows ended with errors; the others were stopped after their batch. `outcome` is of all."""
+    """Flows failed; the others were stopped after their batch. `outcome` has all flows."""
 
     def __init__(self, pipeline: str, errors: dict[str, str], outcome: Outcome) -> None:
         lines = [f"flow {flow!r} of {pipeline!r}: {error}" for flow, error in errors.items()]
@@ -68,7 +68,7 @@ class PipelineFailed(FlintError):
 
 
 def settings_of(pipeline: Pipeline) -> dict[str, SparkSetting]:
-    """Settings of Spark for a session that a pipeline runs in."""
+    """Settings of Spark for the session of a pipeline."""
     return {**SETTINGS, **pipeline.spark}
 
 
@@ -78,8 +78,8 @@ def checkpoint_root(pipeline: Pipeline) -> str:
 
 @contextmanager
 def log_file_of(pipeline: Pipeline) -> Iterator[Path]:
-    """Where Spark and its workers print; each run begins it anew. Where Spark does not start and
-    has not said why, nothing of the attempt stays behind."""
+    """The file for the output of Spark and its workers; each run starts it again. If Spark does not
+    start and printed nothing, everything made here is removed."""
     root = checkpoint_root(pipeline)
     directory = Path(tempfile.gettempdir() if has_scheme(root) else path_of(root))
     made = [path for path in (directory, *directory.parents) if not path.exists()]
@@ -111,16 +111,16 @@ def run(
     tell: Callable[[str], None] | None = None,
     stop: Stop | None = None,
 ) -> Outcome:
-    """Run every flow of a pipeline; `once` reads what there is and ends, else it goes on for ever.
+    """Run every flow of a pipeline; `once` reads what exists and ends, else it runs forever.
 
-    In the main thread, Ctrl-C and SIGTERM end it after the micro-batches at work, and so do `stop`
-    and the end of `seconds`. `from_scratch` forgets the checkpoints; directories of files that the
-    flows made are set aside. `access` are options of the data source that say who we are (apiKey,
-    tlsCa ...); `show` gets rows of console sinks, `tell` what is worth knowing meanwhile.
+    In the main thread, Ctrl-C and SIGTERM end it after the running micro-batches, and so do `stop`
+    and the end of `seconds`. `from_scratch` deletes the checkpoints; directories that the flows
+    wrote are renamed. `access` are credentials, as options of the data source (apiKey, tlsCa ...);
+    `show` gets rows of console sinks, `tell` gets messages for the user.
 
-    Raises PipelineFailed where a flow dies, InvalidRequest where none can begin, CannotResume where
-    the definition changed in a way that a checkpoint cannot bear; KeyboardInterrupt at the second
-    Ctrl-C.
+    Raises PipelineFailed if a flow fails, InvalidRequest if none can start, CannotResume if the
+    definition changed in a way that a checkpoint does not allow, and KeyboardInterrupt at the
+    second Ctrl-C.
     """
     began = time.monotonic()
     stop = stop or Stop()
@@ -175,17 +175,16 @@ def _ended(watched: list[Watched], *, is_done: bool) -> Ended:
 
 
 def _make_active(spark: SparkSession) -> None:
-    """Spark looks for data sources in the session of the thread that asks, and this thread may not
-    be the one that made it."""
-    java: Any = java_session(spark)
-    classes: Any = spark._jvm
-    classes.org.apache.spark.sql.classic.SparkSession.setActiveSession(java)
+    """Spark looks for data sources in the session of the current thread, which may not be the one
+    that made the session."""
+    classes = jvm_of(spark)
+    classes.org.apache.spark.sql.classic.SparkSession.setActiveSession(java_session(spark))
 
 
 def _wait_begun(one: Watched, stop: Stop) -> None:
-    """Flows begin one after the other. Each source writes variables for its process of Python into
-    one map that all sources of a kind share, and that Spark does not guard: where two did so at
-    once, no query of that session could run any more ("Illegal size 5 of collection")."""
+    """Start flows one after the other. Each source writes variables for its Python process into one
+    map that all sources of a kind share, without a lock: if two write at once, no query of the
+    session can run any more ("Illegal size 5 of collection")."""
     while one.is_beginning() and not stop.is_urgent:
         time.sleep(BEGIN_LOOK_SECONDS)
 
@@ -224,8 +223,8 @@ def _stop_all(watched: list[Watched]) -> None:
 def _tell_the_broker(pipeline: Pipeline, one: Watched, access: AccessOptions) -> None:
     try:
         tell_the_broker(pipeline, one.flow, access, one.positions)
-    except FlintError as error:  # that the broker hears of it is good to have, no more
-        _log.warning("the broker was not told where flow %r ended: %s", one.flow.name, error)
+    except FlintError as error:  # nothing depends on it
+        _log.warning("could not report the end of flow %r to the broker: %s", one.flow.name, error)
 
 
 def _shown(flow: str, row: str) -> None:
@@ -233,7 +232,7 @@ def _shown(flow: str, row: str) -> None:
 
 
 class _Starting:
-    """Makes queries of flows."""
+    """Makes the queries of flows."""
 
     def __init__(
         self,
@@ -248,7 +247,7 @@ class _Starting:
         self._access, self._show = access, show
 
     def prepared(self, flow: Flow) -> tuple[Any, BatchGate]:
-        """The query, ready to start. Nothing runs, and nothing was written but notes."""
+        """The query, ready to start. Nothing runs, and only notes are written."""
         from pyspark.sql import functions
 
         frames = Frames(self._spark, self._pipeline, flow, self._access)
@@ -276,7 +275,7 @@ class _Starting:
         return writer, gate
 
     def started(self, flow: Flow, writer: Any) -> Any:
-        """The query, begun. It takes the settings along that the session has meanwhile."""
+        """The running query. It uses the settings that the session has now."""
         try:
             with _settings(self._spark, settings_of(self._pipeline)):
                 return writer.start()
@@ -289,8 +288,7 @@ class _Starting:
 def _forget(
     spark: SparkSession, pipeline: Pipeline, flows: list[Flow], tell: Callable[[str], None]
 ) -> None:
-    """Begin anew. What was written stays: files beside where the new ones go, messages in their
-    topics."""
+    """Start over. Results stay: files are renamed, messages stay in their topics."""
     for flow in flows:
         checkpoint = checkpoint_of(spark, checkpoint_root(pipeline), flow.name)
         had_begun = bool(checkpoint.names("offsets"))
@@ -299,19 +297,19 @@ def _forget(
         if kind in ("parquet", "json"):
             files = directory(spark, to)
             if files.names():
-                tell(f"flow {flow.name!r}: its files were set aside as {files.set_aside()}")
+                tell(f"flow {flow.name!r}: its files were moved to {files.set_aside()}")
         elif kind == "topic" and had_begun:
-            tell(f"flow {flow.name!r}: topic {to!r} keeps its rows, and gets them once more")
+            tell(f"flow {flow.name!r}: topic {to!r} keeps its rows, and gets them again")
 
 
 @contextmanager
 def _settings(spark: SparkSession, wanted: Mapping[str, SparkSetting]) -> Iterator[None]:
-    """Settings that queries take along when they start; the session has its own again after."""
+    """Set what queries use when they start; the session gets its own settings back."""
     before: dict[str, str | None] = {}
     for name, value in wanted.items():
         if spark.conf.isModifiable(name):
             before[name] = spark.conf.get(name, None)
-            spark.conf.set(name, value)
+            spark.conf.set(name, as_text(value))
     try:
         yield
     finally:

@@ -1,14 +1,14 @@
-"""Where a flow's rows go, and how often: the part of a query that writes.
+"""Writes the rows of a flow.
 
-    topic, append             the data source's own writer: exactly once
-    topic, update, complete   every micro-batch is a transaction of the broker's: exactly once
-    topic with rate or pace   from the driver, numbered, so that the broker knows what it has
+    topic, append             by the data source: exactly once
+    topic, update, complete   every micro-batch is a transaction in the broker: exactly once
+    topic with rate or pace   from the driver, numbered, so that the broker drops duplicates
     parquet, json             plain files, exactly once (`archiving`)
     console                   a line for each row
-    foreach                   the user's function, which may get a micro-batch twice
+    foreach                   a function of the user, which may get a micro-batch twice
 
-Columns of a message's own (`_key`, `_headers` ...) are written as that, or left out; they never go
-into the value. Rows of a topic that were not decoded are written as they are.
+Columns of messages (`_key`, `_headers` ...) become that of the new message, or are left out; they
+never go into the value. Rows of a topic that were not decoded are written unchanged.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 SENT = ("key", "headers", "priority", "ttl", "expires_at", "delay", "deliver_at")
-"""What of a message a row can bring along, as `_key` and so on."""
+"""Parts of a message that a row can set, as `_key` and so on."""
 LEFT_OUT = frozenset({"_topic", "_partition", "_offset", "_timestamp", "_content_type", "_file"})
 OF_RAW = frozenset({*COLUMNS, "offset", "timestamp"})
 NOT_PASSED_ON = frozenset({"topic", "partition", "offset", "timestamp"})
 SHOWN_MAX = 1000
 
 Print = Callable[[str, str], None]
-"""Takes the flow's name and a row as JSON."""
+"""Takes the name of the flow and a row as JSON."""
 
 
 class Writing:
@@ -61,7 +61,7 @@ class Writing:
         self._access, self._show, self._gate = access, show, gate
 
     def writer(self, frame: DataFrame) -> Any:
-        """A DataStreamWriter that lacks a trigger, a name and a checkpoint."""
+        """A DataStreamWriter without trigger, name and checkpoint."""
         sink = self._sink
         if sink.topic is not None:
             return self._to_topic(frame)
@@ -69,7 +69,7 @@ class Writing:
             return self._to_files(frame)
         if sink.console:
             return self._each_batch(frame, self._print)
-        assert sink.foreach is not None, "the check has seen to it that it goes somewhere"
+        assert sink.foreach is not None, "checked before"
         function = named.load(sink.foreach, sink.place)
         return self._each_batch(frame, partial(function, **sink.arguments))
 
@@ -78,7 +78,7 @@ class Writing:
     def _to_topic(self, frame: DataFrame) -> Any:
         sink, options = self._sink, self._options()
         if sink.rate is not None or sink.pace is not None:
-            messages_of(frame, sink)  # what is wrong with them is said before the first batch
+            messages_of(frame, sink)  # fail before the first batch
             paced = into_topic_paced(
                 lambda rows, beside: messages_of(rows, sink, beside),
                 options,
@@ -111,7 +111,7 @@ class Writing:
         kind: ArchiveFormat = "json" if sink.parquet is None else "parquet"
         path = sink.json if sink.parquet is None else sink.parquet
         assert path is not None
-        assert sink.mode == "append", "the check has seen to it: files are only ever added to"
+        assert sink.mode == "append", "checked before"
         write = into_directory(
             path,
             format=kind,
@@ -145,7 +145,7 @@ class Writing:
 def messages_of(
     frame: DataFrame, sink: Sink, beside: Mapping[str, Column] | None = None
 ) -> DataFrame:
-    """Rows as messages: what is in the value, and what is beside it."""
+    """Rows as messages: the value, and the other parts of a message."""
     from pyspark.sql import functions
 
     def column(name: str) -> Any:
@@ -153,8 +153,8 @@ def messages_of(
 
     if sink.key is not None and sink.key not in frame.columns:
         raise InvalidRequest(
-            f"{sink.place}: sink {sink.name!r}: there is no column {sink.key!r} for the key; "
-            f"there are {', '.join(frame.columns)}"
+            f"{sink.place}: sink {sink.name!r}: no column {sink.key!r} for the key; there are "
+            f"{', '.join(frame.columns)}"
         )
     if is_raw(frame):
         kept = {
@@ -180,6 +180,6 @@ def messages_of(
 
 
 def is_raw(frame: DataFrame) -> bool:
-    """Whether rows are messages as they were read: a value that is bytes, and what goes with it."""
+    """Whether rows are messages as they were read, with a value of bytes or text."""
     kinds: Mapping[str, str] = dict(frame.dtypes)
     return kinds.get("value") in ("binary", "string") and OF_RAW.issuperset(kinds)

@@ -1,9 +1,8 @@
-"""Where a flow stands: how far it is behind, and what the broker is told of it at its end.
+"""The lag of a flow, and its final position in the broker.
 
-What Spark says of the lag is as old as the beginning of the micro-batch, which may be a minute; so
-the broker is asked when one is done. While a flow runs, its sources tell the broker of each
-micro-batch when they are asked for the next one. One that was stopped is not asked again, and would
-stand a micro-batch behind until it runs again.
+Spark's lag is from the start of the micro-batch, which may be a minute ago; so the broker is asked
+at its end. While a flow runs, its sources report each micro-batch to the broker when Spark asks for
+the next one. After a stop, Spark does not ask, and the group would stay a micro-batch behind.
 """
 
 from __future__ import annotations
@@ -23,18 +22,18 @@ from ..define.flows import Flow
 from .frames import AccessOptions, streams_of
 
 PATIENCE_SECONDS = 1.0
-"""Longer than that nobody waits to learn a figure; the micro-batches go on meanwhile."""
+"""How long to wait for the lag; the micro-batches go on meanwhile."""
 
 
 class Lag:
-    """Of one flow. Its connections are made when it is first asked."""
+    """The lag of one flow. It connects at the first call."""
 
     def __init__(self, pipeline: Pipeline, flow: Flow, access: AccessOptions) -> None:
         self._options = [options for _, options in streams_of(pipeline, flow, access)]
         self._lines: dict[int, BrokerLine] = {}
 
     def behind(self, standing: Sequence[Positions]) -> int | None:
-        """Messages that are there right now and not read; None where the broker does not say."""
+        """Messages that exist now and are not read yet; None if the broker does not answer."""
         if not self._options:
             return None
         try:
@@ -61,14 +60,14 @@ class Lag:
     def close(self) -> None:
         while self._lines:
             _, line = self._lines.popitem()
-            with suppress(FlintError):  # the broker is away, and so is the connection
+            with suppress(FlintError):  # the broker is gone, and so is the connection
                 line.close()
 
 
 def tell_the_broker(
     pipeline: Pipeline, flow: Flow, access: AccessOptions, standing: Sequence[Positions]
 ) -> None:
-    """`standing` is where each of its streams of topics is, in no order that anybody knows."""
+    """Report the final positions. `standing` has those of its streams, in no particular order."""
     for name, options in streams_of(pipeline, flow, access):
         ended = {
             topic: position

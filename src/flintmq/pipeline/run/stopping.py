@@ -1,4 +1,4 @@
-"""Ends a run: after the micro-batches at work, or at once. By Ctrl-C, by SIGTERM, by a call."""
+"""Stops a run, after the running micro-batches or at once: by Ctrl-C, SIGTERM, or a call."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 LOOK_SECONDS = 0.1
 WAIT_SECONDS = 60.0
 A_FLOW = "a flow that was stopped"
-"""What the error of a closed gate begins with."""
+"""The beginning of the error of a closed gate."""
 
 
 class Stop:
-    """Asks a run to end after the micro-batches at work. From any thread."""
+    """Asks a run to stop. May be called from any thread."""
 
     def __init__(self) -> None:
         self._asked = threading.Event()
@@ -30,11 +30,11 @@ class Stop:
         self._was_told = False
 
     def ask(self) -> None:
-        """After the micro-batches at work."""
+        """Stop after the running micro-batches."""
         self._asked.set()
 
     def ask_now(self) -> None:
-        """At once: what is at work is done again at the next start."""
+        """Stop at once: the running micro-batches are repeated at the next start."""
         self.is_urgent = True
         self._asked.set()
 
@@ -42,8 +42,7 @@ class Stop:
         return self._asked.is_set()
 
     def tell(self, tell: Callable[[str], None], when: str) -> None:
-        """Say, once, that it will end, and when. Not by who asks: that may be in the middle of
-        another line."""
+        """Announce the stop, once. Not in `ask`: a signal may come in the middle of a line."""
         if self._asked.is_set() and not self._was_told:
             self._was_told = True
             tell(f"stopping {when}; Ctrl-C again stops at once")
@@ -58,8 +57,8 @@ class Stop:
 class BatchGate:
     """Lets micro-batches through to a function, one at a time, until it is closed.
 
-    Spark does not wait for a function in Python when it stops a query. So nothing begins once the
-    gate is closed, and who closed it can wait for what is still at work.
+    When Spark stops a query, it does not wait for a function in Python. With the gate, no
+    micro-batch starts after the stop, and the stopping thread can wait for the running one.
     """
 
     def __init__(self) -> None:
@@ -83,7 +82,7 @@ class BatchGate:
 
 @contextmanager
 def stopped_by_signals(stop: Stop) -> Iterator[None]:
-    """PySpark's own handler of Ctrl-C breaks off whatever runs; ours waits for its end."""
+    """Handle Ctrl-C and SIGTERM. PySpark's own handler of Ctrl-C aborts everything that runs."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -97,7 +96,7 @@ def stopped_by_signals(stop: Stop) -> Iterator[None]:
     heard = [
         number
         for number in (signal.SIGINT, signal.SIGTERM)
-        if signal.getsignal(number) is not signal.SIG_IGN  # started so: it is meant for others
+        if signal.getsignal(number) is not signal.SIG_IGN  # the parent process asked to ignore it
     ]
     before = {number: signal.signal(number, asked) for number in heard}
     try:
@@ -108,10 +107,9 @@ def stopped_by_signals(stop: Stop) -> Iterator[None]:
 
 
 def session_unless_stopped(stop: Stop, tell: Callable[[str], None], **wanted: Any) -> SparkSession:
-    """A session, made while Ctrl-C is listened to; KeyboardInterrupt if it came.
+    """Start a session, and raise KeyboardInterrupt if Ctrl-C came meanwhile.
 
-    In a thread of its own: else PySpark would take Ctrl-C for itself, and fall over it in the
-    middle of a call.
+    In a thread of its own: else PySpark would handle Ctrl-C, and fail in the middle of a call.
     """
     made: list[SparkSession] = []
     errors: list[BaseException] = []
@@ -126,7 +124,7 @@ def session_unless_stopped(stop: Stop, tell: Callable[[str], None], **wanted: An
     thread.start()
     while thread.is_alive():
         thread.join(LOOK_SECONDS)
-        stop.tell(tell, "as soon as Spark is there")
+        stop.tell(tell, "as soon as Spark is ready")
         if stop.is_urgent:
             raise KeyboardInterrupt
     if errors:

@@ -1,12 +1,12 @@
-"""A table of the current state: change events in, one row for each key out, as plain Parquet.
+"""A table of the current state, from change events: one row per key, as plain Parquet.
 
 For `foreach` of a sink: `foreach = "flintmq.spark.pipeline.tables:keep_current"`. Rows are spread
-over files by their key, `rows-000.parquet` and so on; a micro-batch writes anew those that it
-changes, and each is exchanged in one step. So a reader sees a file as it was or as it is.
+over files by their key, `rows-000.parquet` and so on. A micro-batch rewrites the files that it
+changes and replaces each atomically, so a reader sees the old or the new file.
 
-The latest change of a key wins, by a column that orders them, whenever it comes: events that come
-twice, late or in another order, or micro-batches that are run again, change nothing. For that, what
-was deleted is remembered beside the table (`.<name>.flintmq/`), by key and order.
+The latest change of a key wins, by a column that orders them: events that come twice, late or out
+of order, and repeated micro-batches, change nothing. For this, the keys and orders of deleted rows
+are kept beside the table (`.<name>.flintmq/`).
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ def keep_current(
     deleted: str | None = None,
     buckets: int = BUCKETS,
 ) -> None:
-    """Bring a table up to date by the changes of a micro-batch.
+    """Apply the changes of a micro-batch to a table.
 
-    Each row of `frame` is a whole row of the table as it was after a change. `key` are the columns
-    that tell rows apart; `order` those by which the later change of a key is known (a log position,
-    a time); where two are the same, one of them is kept. `deleted` is a boolean column: the row is
-    gone. It is no column of the table. `buckets` is how many files a new table has.
+    Each row of `frame` is a complete row of the table after a change. `key` are the columns that
+    identify a row; `order` those that order the changes of a key (a log position, a time); of equal
+    ones, one is kept. `deleted` is a boolean column for deleted rows; it is not a column of the
+    table. `buckets` is the number of files of a new table.
     """
     keys, orders = _names(key), _names(order)
     _check(frame, keys, orders, deleted)
@@ -58,12 +58,12 @@ class CurrentTable:
         self._landing.finish()
         self._keys, self._orders = list(keys), list(orders)
         facts = self._landing.facts
-        # Files were spread by this number, and a key has to be found where it lies.
+        # The number of files cannot change: it decides in which file a key is.
         self._buckets = int(facts.get("buckets", buckets))
         if facts and list(facts["keys"]) != self._keys:
             raise InvalidRequest(
-                f"the table {directory} is kept by {', '.join(facts['keys'])}, not by "
-                f"{', '.join(self._keys)}: name another directory, or delete this one and "
+                f"the key of table {directory} is {', '.join(facts['keys'])}, not "
+                f"{', '.join(self._keys)}: use another directory, or delete this one and "
                 f"{directory.parent / f'.{directory.name}.flintmq'}"
             )
 
@@ -104,7 +104,7 @@ class CurrentTable:
                 for name in every.columns
             )
         )
-        # One task for each file, and so one file.
+        # One task per bucket, so that each becomes one file.
         latest = latest.repartition(len(touched), BUCKET)
         facts = {"buckets": self._buckets, "keys": self._keys, "batch": number}
         moves: list[tuple[str, str]] = []
@@ -127,20 +127,20 @@ class CurrentTable:
         self._landing.ready(f"batch-{number}")
 
     def _spread(self, frame: DataFrame) -> DataFrame:
-        """The rows with the number of their file."""
+        """Add the number of each row's file."""
         from pyspark.sql import functions
 
-        # What a row hashes to depends on the types of its key; text does not change with them.
+        # The hash depends on the types of the key; that of their text does not.
         text = [functions.col(name).cast("string") for name in self._keys]
         bucket = functions.pmod(functions.xxhash64(*text), functions.lit(self._buckets))
         return frame.withColumn(BUCKET, bucket.cast("int"))
 
     def _latest(self, frame: DataFrame) -> DataFrame:
-        """One row for each key: that of the greatest order."""
+        """The row with the highest order of each key."""
         from pyspark.sql import Window, functions
 
         latest_first = [functions.col(name).desc_nulls_last() for name in self._orders]
-        # Where the order is the same, the result has to be the same whichever comes first.
+        # With equal orders, the result must not depend on which row comes first.
         ties = [functions.col(IS_GONE).desc(), functions.to_json(functions.struct("*")).desc()]
         place = functions.row_number().over(
             Window.partitionBy(*self._keys).orderBy(*latest_first, *ties)
@@ -155,7 +155,7 @@ class CurrentTable:
 
 
 def _emptied(file: Path, into: Path) -> Path:
-    """A file without rows, so that the table keeps its columns where all rows are gone."""
+    """A file without rows, so that the table keeps its columns if all rows are deleted."""
     import pyarrow.parquet as parquet
 
     into.parent.mkdir(parents=True, exist_ok=True)
@@ -176,8 +176,7 @@ def _check(
         for name in names:
             if name not in frame.columns:
                 raise InvalidRequest(
-                    f"{what} names the column {name!r}, which is not there; there are "
-                    f"{', '.join(frame.columns)}"
+                    f"{what}: no column {name!r}; there are {', '.join(frame.columns)}"
                 )
     if not keys or not orders:
         raise InvalidRequest("a table of the current state needs a key and an order")

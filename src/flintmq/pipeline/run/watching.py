@@ -1,4 +1,4 @@
-"""A flow as it runs: how far it is, why it ended, and how to end it between two micro-batches."""
+"""A running flow: its progress, its error, and how to stop it between two micro-batches."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from .standing import Lag
 from .stopping import A_FLOW, BatchGate
 
 COUNTED = "flintmq_rows"
-"""Under this name Spark counts the rows that go to the sink."""
+"""The name of Spark's metric for rows that go to the sink."""
 
 LATE = "Timed out while waiting for the Python worker"
 TRIES_MAX = 10
 
 BEGINNING = "Initializing"
 IDLE = ("Waiting for", "Getting offsets", "Initializing")
-"""How Spark's word on a query begins while no micro-batch is at work."""
+"""The beginnings of Spark's status message while no micro-batch runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowProgress:
-    """One micro-batch that is done, and how the flow stands after it."""
+    """A finished micro-batch, and the state of the flow after it."""
 
     flow: str
     batch: int
@@ -37,7 +37,7 @@ class FlowProgress:
     seconds: float
     rows_per_second: float
     lag: int | None
-    """Messages that were there to be read when it was done; of files nobody knows."""
+    """Messages left to read when it was done; None for files."""
     state_rows: int | None
     state_bytes: int | None
     watermark: str | None
@@ -47,7 +47,7 @@ class FlowProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowOutcome:
-    """What a flow did in one run."""
+    """The result of a flow in one run."""
 
     name: str
     rows_in: int
@@ -67,7 +67,7 @@ class Watched:
         self.rows_in = self.rows_out = self.batches = 0
         self.error: str | None = None
         self.positions: list[Positions] = []
-        """Where its sources stand, of those that are topics."""
+        """The positions of its sources, of those that are topics."""
         self._began = self._ended_at = time.monotonic()
         self._has_ended = self._is_to_stop = self._was_stopped = False
         self._done_when_asked = 0
@@ -81,12 +81,12 @@ class Watched:
     # --- looking
 
     def is_beginning(self) -> bool:
-        """Whether Spark still makes its sources."""
+        """Whether Spark still sets up its sources."""
         is_active: bool = self._java.isActive()
         return is_active and str(self._java.status().message()).startswith(BEGINNING)
 
     def news(self) -> Iterator[FlowProgress]:
-        """The micro-batches that were done since the last look."""
+        """The micro-batches finished since the last call."""
         is_over = not self._java.isActive()
         for said in self._said_since():
             if "addBatch" in said["durationMs"]:
@@ -97,14 +97,14 @@ class Watched:
                 self._begin()
                 return
             self._has_ended, self._ended_at = True, time.monotonic()
-            # What it falls over because it is stopped is no error.
+            # A failure because of the stop is not an error.
             is_ours = self._was_stopped or (error or "").startswith(A_FLOW)
             self.error = None if is_ours else error
             self._lag.close()
 
     def _is_worth_another_try(self, error: str | None) -> bool:
-        """Whether it could not begin because the machine is busy: Spark gives a process of Python
-        ten seconds to start, and cannot be told to wait longer."""
+        """Whether it failed to start because the machine is busy: Spark waits ten seconds for a
+        Python process, and has no setting for it."""
         is_late = error is not None and LATE in error
         return is_late and not self.batches and not self._is_to_stop and self._tries < TRIES_MAX
 
@@ -112,7 +112,7 @@ class Watched:
         last = self._java.lastProgress()
         if last is None or (last.batchId(), last.timestamp()) == self._last:
             return []
-        # Times are texts that sort as they follow each other.
+        # The timestamps are texts that sort in order of time.
         found = [json.loads(one.json()) for one in self._java.recentProgress()]
         new = [one for one in found if (one["batchId"], one["timestamp"]) > self._last]
         if new:
@@ -160,16 +160,16 @@ class Watched:
     # --- ending
 
     def stop_after_batch(self) -> None:
-        """Ask it to end; `stop_if_due` then does."""
+        """Ask it to stop; `stop_if_due` then does it."""
         if not self._is_to_stop and self._java.isActive():
             self._is_to_stop, self._done_when_asked = True, self.batches
             self._gate.close()
 
     def stop_if_due(self) -> None:
-        """End it if it was asked to, and no micro-batch is at work, or the one that was is done.
+        """Stop it if it was asked to, and no micro-batch runs, or the one that ran is done.
 
-        Spark has no such thing: its stop() breaks off what it is doing. Of a query that is always
-        busy the next micro-batch may have begun; that one is begun anew at the next start.
+        Spark cannot do this: its stop() aborts the running micro-batch. In a busy query the next
+        micro-batch may have started; it is repeated at the next start.
         """
         if not self._is_to_stop or self._has_ended:
             return
@@ -190,7 +190,7 @@ class Watched:
 
 
 def _standing(sources: list[Mapping[str, Any]]) -> tuple[list[Positions], int | None]:
-    """Where sources stand, and how far from what there was when the micro-batch began."""
+    """The positions of sources, and their lag at the start of the micro-batch."""
     standing: list[Positions] = []
     lag: int | None = None
     for source in sources:
@@ -215,4 +215,4 @@ def _positions(offset: Any) -> Positions | None:
     try:
         return read(offset)
     except InvalidRequest:
-        return None  # of files
+        return None  # a source of files
