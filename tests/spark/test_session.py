@@ -42,7 +42,7 @@ def test_another_pyspark_is_one_clear_sentence(monkeypatch: pytest.MonkeyPatch) 
         checked_pyspark()
 
     assert str(caught.value) == (
-        "flintmq.spark is made for PySpark 4.3, and PySpark 3.5.1 is installed; "
+        "flintmq.spark needs PySpark 4.3, but PySpark 3.5.1 is installed; run "
         "pip install 'pyspark==4.3.*'"
     )
 

@@ -17,14 +17,16 @@ ROWS_PER_TASK_MAX = 2_000_000
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Offsets of one partition, from `start` up to before `end`."""
+    """Offsets of one partition, from `start` up to before `end`.
+
+    `plain` is its name in the broker: a partition is a plain topic of its own. A topic that is
+    created again under a name has another `id`.
+    """
 
     topic: str
     partition: int
     plain: str
-    """Its name in the broker: a partition is a plain topic of its own."""
     id: int
-    """The id of the topic: a topic created again under the name has another one."""
     start: int
     end: int
 

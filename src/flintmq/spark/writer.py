@@ -40,11 +40,7 @@ class TaskDone(WriterCommitMessage):
 
 
 def batch_writer(given: Mapping[str, str], schema: Any, overwrite: bool) -> BatchWriter:
-    if overwrite:
-        raise InvalidRequest(
-            "rows can only be appended to a topic: use mode('append'). To start over, delete the "
-            "topic first"
-        )
+    _check_appends(overwrite, "use mode('append'). To start over, delete the topic first")
     options = write_options(given, streams=False)
     names = _checked_columns(schema, options)
     line_to(options.settings)  # fail before any task starts if there is no broker
@@ -53,15 +49,18 @@ def batch_writer(given: Mapping[str, str], schema: Any, overwrite: bool) -> Batc
 
 
 def stream_writer(given: Mapping[str, str], schema: Any, overwrite: bool) -> StreamWriter:
-    if overwrite:
-        raise InvalidRequest(
-            "rows can only be appended to a topic: use outputMode('append'). Write results that "
-            "change with foreachBatch"
-        )
+    _check_appends(
+        overwrite, "use outputMode('append'). Write results that change with foreachBatch"
+    )
     options = write_options(given, streams=True)
     names = _checked_columns(schema, options)
     line_to(options.settings, patient=True)
     return StreamWriter(options, names)
+
+
+def _check_appends(overwrite: bool, remedy: str) -> None:
+    if overwrite:
+        raise InvalidRequest(f"rows can only be appended to a topic: {remedy}")
 
 
 def _checked_columns(schema: Any, options: WriteOptions) -> list[str]:
