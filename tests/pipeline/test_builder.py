@@ -116,7 +116,9 @@ def test_a_builder_does_not_change_so_two_can_go_on_from_one() -> None:
 
 
 def test_a_name_twice_and_a_sink_of_nothing_are_told_at_once() -> None:
-    with pytest.raises(InvalidRequest, match=r"test_builder.py:\d+: there is already a sink 'orders'"):
+    with pytest.raises(
+        InvalidRequest, match=r"test_builder.py:\d+: there is already a sink 'orders'"
+    ):
         begun().to_topic("a").to_topic("b")
     with pytest.raises(InvalidRequest, match=r"there is already a source 'orders', at .*\.py:\d+"):
         begun().source("orders", topic="x")

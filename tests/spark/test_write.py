@@ -191,12 +191,12 @@ def test_nothing_is_written_of_no_rows(
 @pytest.mark.parametrize(
     ("columns", "options", "said"),
     [
-        ("id", {}, r"column 'id' \(bigint\) is none of a message"),
+        ("id", {}, r"column 'id' \(bigint\) is not a column of a message"),
         ("id as value", {}, "column 'value' is bigint"),
-        ("'a' as value", {"delivry": "x"}, "unknown option 'delivry'; delivery is near"),
-        ("'a' as value", {"delivery": "maybe"}, "delivery is one of exactly_once, idempotent"),
+        ("'a' as value", {"delivry": "x"}, "unknown option 'delivry'; did you mean delivery"),
+        ("'a' as value", {"delivery": "maybe"}, "delivery must be one of exactly_once, idempotent"),
         ("'a' as value", {"compression": "rar"}, "rar"),
-        ("'a' as value", {"transaction": "x"}, "transaction and transactionVersion go together"),
+        ("'a' as value", {"transaction": "x"}, "set transaction and transactionVersion together"),
         ("'a' as value", {"topic": "a.*"}, r"a\.\*"),
     ],
 )

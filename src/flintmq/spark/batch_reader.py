@@ -16,7 +16,7 @@ from .options import ReadOptions
 from .planning import TopicExtents, extents, offsets_at, ranges
 from .pushdown import Narrowing, narrowing
 from .ranges import Range, spread, tasks_wanted
-from .telling import each_told_plainly, told_plainly
+from .tracebacks import each_without_traceback, without_traceback
 from .worker import calm_the_collector
 
 
@@ -61,11 +61,11 @@ class BatchReader(DataSourceReader):
         self._schema = arrow_schema(schema)
         self._narrowing = Narrowing()
 
-    @told_plainly
+    @without_traceback
     def partitions(self) -> Sequence[InputPartition]:
         return planned(self._ranges(), self._options)
 
-    @each_told_plainly
+    @each_without_traceback
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return read_partition(partition, self._options, self._schema)
 

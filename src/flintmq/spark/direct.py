@@ -18,7 +18,7 @@ from .columns import Columns, arrow_schema
 from .directory import SegmentDirectory, StoredTopic, offset_at
 from .options import ReadOptions
 from .planning import TopicExtents, offsets_at, ranges
-from .telling import each_told_plainly, told_plainly
+from .tracebacks import each_without_traceback, without_traceback
 from .worker import calm_the_collector
 
 _log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ class DirectReader(DataSourceReader):
         self._schema = arrow_schema(schema)
         self._now_ms = round(time.time() * 1000)  # the same for all tasks and attempts
 
-    @told_plainly
+    @without_traceback
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
         assert options.path is not None
@@ -50,7 +50,7 @@ class DirectReader(DataSourceReader):
             _log.info("direct read of %s: offsets %d to %d", one.plain, one.start, one.end - 1)
         return planned(found, options)
 
-    @each_told_plainly
+    @each_without_traceback
     def read(self, partition: InputPartition) -> Iterator[Any]:
         calm_the_collector()
         assert self._options.path is not None

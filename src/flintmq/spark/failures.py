@@ -13,12 +13,12 @@ DEEP = 20
 TRACEBACK = "Traceback (most recent call last)"
 
 
-def told_of_step(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """The text of an error while a frame is built."""
     return plain(str(error) if isinstance(error, FlintError) else _text(error))
 
 
-def told_of_query(query: Any) -> str | None:
+def query_error(query: Any) -> str | None:
     """The error that ended a streaming query; None if there was none."""
     found = query._jsq.exception()
     if not found.isDefined():

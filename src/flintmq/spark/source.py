@@ -9,7 +9,7 @@ from pyspark.sql.datasource import DataSource
 
 from ..errors import FlintError
 from .columns import HEADERS, SCHEMA
-from .telling import told_plainly
+from .tracebacks import without_traceback
 from .worker import calm_the_collector
 
 
@@ -27,7 +27,7 @@ class FlintDataSource(DataSource):
         with_headers = str(self.options.get("includeHeaders", "")).lower() == "true"
         return f"{SCHEMA}, {HEADERS}" if with_headers else SCHEMA
 
-    @told_plainly
+    @without_traceback
     def reader(self, schema: Any) -> Any:
         from .batch_reader import BatchReader, NarrowedBatchReader
         from .options import read_options
@@ -53,14 +53,14 @@ class FlintDataSource(DataSource):
 
     # Spark passes `schema` and `overwrite` by name.
 
-    @told_plainly
+    @without_traceback
     def writer(self, schema: Any, overwrite: bool) -> Any:
         from .writer import batch_writer
 
         calm_the_collector()
         return batch_writer(self.options, schema, overwrite)
 
-    @told_plainly
+    @without_traceback
     def streamWriter(self, schema: Any, overwrite: bool) -> Any:
         from .writer import stream_writer
 

@@ -41,7 +41,7 @@ from .options import ReadOptions
 from .planning import Offsets, TopicExtents, each, extents, offsets_at
 from .progress import QueryProgress
 from .ranges import Range, shares
-from .telling import each_told_plainly, told_plainly
+from .tracebacks import each_without_traceback, without_traceback
 
 _log = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._frozen: Offsets | None = None
         self._waited_since: float | None = None
         self._progress: QueryProgress | None = None
-        self._told: Positions | None = None
+        self._reported: Positions | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Tasks get the options and the schema, and no connection."""
@@ -73,7 +73,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # --- where to begin
 
-    @told_plainly
+    @without_traceback
     def initialOffset(self) -> dict[str, Any]:
         if self._begun is None:  # Spark asks twice, and uses the second answer
             options, line = self._options, self._line
@@ -106,16 +106,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMinRows(options.trigger_rows_min)
         return ReadAllAvailable()
 
-    @told_plainly
+    @without_traceback
     def prepareForTriggerAvailableNow(self) -> None:
         self._look()
         self._frozen = dict(self._heads)
 
-    @told_plainly
+    @without_traceback
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         begun = read(start)
         known = self._checked(begun, self._look())
-        self._tell(known, begun)
+        self._report(known, begun)
         starts, ends = self._span(begun, known)
         if self._frozen is None:
             backlog = _count(starts, ends)
@@ -232,7 +232,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # --- what lies between
 
-    @told_plainly
+    @without_traceback
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         begun, ended = read(start), read(end)
         known = self._checked(ended, self._look())
@@ -269,31 +269,31 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if (gap := fetched.rows.gap) is not None:
                 raise MessagesLost(one.plain, gap.first, gap.next, gap.count, REMEDY)
 
-    @each_told_plainly
+    @each_without_traceback
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return read_partition(partition, self._options, self._schema)
 
     # --- what is done
 
-    @told_plainly
+    @without_traceback
     def commit(self, end: dict[str, Any]) -> None:
         """A batch is done. Spark calls this only when it begins the next one."""
-        self._say_done(read(end))
+        self._report_done(read(end))
 
-    def _tell(self, known: TopicExtents, begun: Positions) -> None:
+    def _report(self, known: TopicExtents, begun: Positions) -> None:
         """Report the batch before as done when the next one is planned: else an idle query would
         show a lag."""
         self._follow().began(known, begun)
-        if begun != self._told and written(begun) != self._begun:
-            self._say_done(begun)
+        if begun != self._reported and written(begun) != self._begun:
+            self._report_done(begun)
 
-    def _say_done(self, ended: Positions) -> None:
+    def _report_done(self, ended: Positions) -> None:
         """Report the position to the broker. Nothing depends on it."""
-        if ended == self._told:
+        if ended == self._reported:
             return
         try:
             self._follow().done(ended)
-            self._told = ended
+            self._reported = ended
         except FlintError as error:
             _log.warning("could not report the position of the query to the broker: %s", error)
 

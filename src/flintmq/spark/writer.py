@@ -23,7 +23,7 @@ from pyspark.sql.datasource import (
 
 from ..errors import InvalidRequest
 from .connecting import line_to
-from .telling import told_plainly
+from .tracebacks import without_traceback
 from .write_columns import check_columns
 from .write_options import WriteOptions, write_options
 from .writing import TaskWritten, WriteJob, write_rows
@@ -78,16 +78,16 @@ class BatchWriter(DataSourceArrowWriter):
     def __init__(self, options: WriteOptions, names: list[str], job: WriteJob) -> None:
         self._options, self._names, self._job = options, names, job
 
-    @told_plainly
+    @without_traceback
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> TaskDone:
         partition = _context().partitionId()
         return TaskDone(write_rows(self._options, self._names, self._job, partition, iterator))
 
-    @told_plainly
+    @without_traceback
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         commit_all(self._options, messages)
 
-    @told_plainly
+    @without_traceback
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         abort_all(self._options, self._job)
 
@@ -96,7 +96,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, options: WriteOptions, names: list[str]) -> None:
         self._options, self._names = options, names
 
-    @told_plainly
+    @without_traceback
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> TaskDone:
         context = _context()
         query = context.getLocalProperty("sql.streaming.queryId")
@@ -106,11 +106,11 @@ class StreamWriter(DataSourceStreamArrowWriter):
         job, partition = WriteJob(f"spark/{query}", int(number)), context.partitionId()
         return TaskDone(write_rows(self._options, self._names, job, partition, iterator))
 
-    @told_plainly
+    @without_traceback
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         commit_all(self._options, messages)
 
-    @told_plainly
+    @without_traceback
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         # If every task failed, the query is not known here. What they staged is dropped when the
         # micro-batch is written again, or when it times out.

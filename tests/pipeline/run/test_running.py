@@ -362,7 +362,7 @@ def test_a_run_that_is_stopped_ends_between_batches_and_the_next_one_goes_on_the
     assert here.lag("files") == 200 - in_files
 
     lock = CheckpointLock(here.spark, pipeline.checkpoint or "", "out")
-    with pytest.raises(InvalidRequest, match="process \\d+ already runs flow 'out'"):
+    with pytest.raises(InvalidRequest, match=r"process \d+ already runs flow 'out'"):
         here.run(pipeline)
     lock.release()
     # One whose time is up as soon as it has begun harms nothing either.

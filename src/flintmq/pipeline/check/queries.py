@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ...errors import FlintError, InvalidRequest
-from ...spark.failures import plain, told_of_step
+from ...spark.failures import error_text, plain
 from ...spark.session import checked_pyspark, jvm_of, plan_of, session
 from ..define import loading as named
 from ..define.definition import FilePlace, Pipeline, Sink, Source, Step, Watermark
@@ -264,7 +264,7 @@ def _name_of(function: object) -> str:
 
 def _said(error: Exception) -> str:
     """The error in one line, without its place."""
-    text = re.sub(r" ?\(line \d+, pos \d+\)", "", plain(told_of_step(error)))
+    text = re.sub(r" ?\(line \d+, pos \d+\)", "", plain(error_text(error)))
     return text.strip().rstrip(".;") or type(error).__name__
 
 

@@ -23,7 +23,7 @@ from ...errors import InvalidRequest
 from ...spark.columns import HEADERS, SCHEMA
 from ...spark.connecting import line_to
 from ...spark.decoding import from_value
-from ...spark.failures import told_of_step
+from ...spark.failures import error_text
 from ...spark.options import ReadOptions, read_options
 from ...spark.planning import extents
 from ..check.parts import place_in
@@ -99,7 +99,7 @@ class Frames:
         except Exception as error:
             if step.sql is not None:
                 place = place_of_error(error, step)
-            text = told_of_step(error).removeprefix(f"{place}: ")
+            text = error_text(error).removeprefix(f"{place}: ")
             raise InvalidRequest(f"{place}: step {step.name!r}: {text}") from error
 
     # --- sources
@@ -114,7 +114,7 @@ class Frames:
             raise
         except Exception as error:
             raise InvalidRequest(
-                f"{source.place}: source {source.name!r}: {told_of_step(error)}"
+                f"{source.place}: source {source.name!r}: {error_text(error)}"
             ) from error
 
     def _read(self, source: Source, *, is_static: bool, with_headers: bool = False) -> DataFrame:

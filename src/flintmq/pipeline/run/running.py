@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ...errors import FlintError, InvalidRequest
-from ...spark.failures import told_of_step
+from ...spark.failures import error_text
 from ...spark.session import SparkSetting, as_text, jvm_of, session
 from ..check.checking import checked
 from ..check.queries import quiet_spark
@@ -28,7 +28,7 @@ from .frames import AccessOptions, Frames, has_scheme, java_session, path_of
 from .reaching import reach
 from .resuming import facts_of, resume, target_of
 from .sinks import Print, Writing
-from .standing import Lag, tell_the_broker
+from .standing import Lag, report_positions
 from .stopping import BatchGate, Stop, stopped_by_signals
 from .watching import COUNTED, FlowOutcome, FlowProgress, Watched
 
@@ -162,7 +162,7 @@ def run(
         )
         for one in watched:
             if one.error is None and one.positions:
-                _tell_the_broker(pipeline, one, access or {})
+                _report_positions(pipeline, one, access or {})
     if errors := {one.flow.name: one.error for one in watched if one.error is not None}:
         raise PipelineFailed(pipeline.name, errors, outcome)
     return outcome
@@ -220,9 +220,9 @@ def _stop_all(watched: list[Watched]) -> None:
         one.stop_now()
 
 
-def _tell_the_broker(pipeline: Pipeline, one: Watched, access: AccessOptions) -> None:
+def _report_positions(pipeline: Pipeline, one: Watched, access: AccessOptions) -> None:
     try:
-        tell_the_broker(pipeline, one.flow, access, one.positions)
+        report_positions(pipeline, one.flow, access, one.positions)
     except FlintError as error:  # nothing depends on it
         _log.warning("could not report the end of flow %r to the broker: %s", one.flow.name, error)
 
@@ -281,7 +281,7 @@ class _Starting:
                 return writer.start()
         except Exception as error:
             raise InvalidRequest(
-                f"{flow.sink.place}: sink {flow.name!r}: {told_of_step(error)}"
+                f"{flow.sink.place}: sink {flow.name!r}: {error_text(error)}"
             ) from error
 
 

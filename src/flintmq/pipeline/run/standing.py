@@ -64,7 +64,7 @@ class Lag:
                 line.close()
 
 
-def tell_the_broker(
+def report_positions(
     pipeline: Pipeline, flow: Flow, access: AccessOptions, standing: Sequence[Positions]
 ) -> None:
     """Report the final positions. `standing` has those of its streams, in no particular order."""
@@ -76,10 +76,10 @@ def tell_the_broker(
             if options.wants(topic)
         }
         if ended:
-            _tell(options, flow.group(name), ended)
+            _report(options, flow.group(name), ended)
 
 
-def _tell(options: ReadOptions, group: str, ended: dict[str, TopicPosition]) -> None:
+def _report(options: ReadOptions, group: str, ended: dict[str, TopicPosition]) -> None:
     line = BrokerLine(options.settings)
     try:
         known = {

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...errors import InvalidRequest
-from ...spark.failures import told_of_query
+from ...spark.failures import query_error
 from ...spark.offsets import Positions, read
 from ..define.flows import Flow
 from .standing import Lag
@@ -92,7 +92,7 @@ class Watched:
             if "addBatch" in said["durationMs"]:
                 yield self._counted(said)
         if is_over and not self._has_ended:
-            error = told_of_query(self._query)
+            error = query_error(self._query)
             if self._is_worth_another_try(error):
                 self._begin()
                 return

@@ -16,7 +16,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def told_plainly(function: Callable[P, T]) -> Callable[P, T]:
+def without_traceback(function: Callable[P, T]) -> Callable[P, T]:
     """Strip the traceback from our errors of a function that Spark calls."""
 
     @wraps(function)
@@ -29,7 +29,7 @@ def told_plainly(function: Callable[P, T]) -> Callable[P, T]:
     return called
 
 
-def each_told_plainly(function: Callable[P, Iterator[T]]) -> Callable[P, Iterator[T]]:
+def each_without_traceback(function: Callable[P, Iterator[T]]) -> Callable[P, Iterator[T]]:
     """The same for generators."""
 
     @wraps(function)
