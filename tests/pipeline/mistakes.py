@@ -260,7 +260,7 @@ MISTAKES_THAT_SPARK_FINDS = [
     Mistake("a function that takes something else", same("", ""), functions="def large():\n    pass\n", at=("20:12", "20:15"),
         said='large.py:large: large() takes 0 positional arguments but 1 was given'),
     Mistake("a function that gives nothing back", same("", ""), functions="def large(sums):\n    pass\n", at=("20:12", "20:15"),
-        said="a step's function gives a DataFrame back, not NoneType"),
+        said="the function of a step must return a DataFrame, not NoneType"),
     Mistake("a file that fails", same("", ""), functions="import nothing_of_this_name\ndef large(sums):\n    return sums\n", at=("20:12", "20:15"),
         said="large.py:1: ModuleNotFoundError: No module named 'nothing_of_this_name'"),
 ]
