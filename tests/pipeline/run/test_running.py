@@ -321,7 +321,7 @@ def test_errors_of_steps_and_functions_are_one_line_with_their_place(here: Place
     assert told(sql).startswith(f"{file}:10:3: step 's': A column, variable, or")
     for function, why in (
         ("broken", "A column, variable, or function parameter with name `nothing`"),
-        ("none", "a step's function gives a DataFrame back, not NoneType"),
+        ("none", "the function of a step must return a DataFrame, not NoneType"),
         ("other", "own.py has no function 'other'"),
     ):
         step = Step(name="s", function=f"own.py:{function}", inputs=("orders",), place=place)
