@@ -61,9 +61,9 @@ class Offered(NamedTuple):
     name: str
     """Of its package here, and of the setting with its address."""
     clients: str
-    """Who connects there, for the docs."""
+    """Its clients, as the docs call them."""
     asks_for_keys: bool = True
-    """Whether its clients show a key. If not, nobody may reach it from other machines."""
+    """Whether its clients send a key. If not, it is reachable from this machine only."""
 
 
 FRONT_ENDS = (

@@ -64,9 +64,10 @@ class Hold:
         self.is_ended = False
         self.fitting = rules.POLL_MAX
         """How many messages a poll takes at most: about what a reply has room for."""
-        self._out = LeasesById[Owner](
+        self.out = LeasesById[Owner](
             gone=lambda offset, handed: handed.owner.resolved(self, offset)
         )
+        """What clients have of the group."""
         self._acks: list[tuple[int, int]] = []
         self._nacks: list[tuple[int, int]] = []
         """Tokens and offsets."""
@@ -74,7 +75,7 @@ class Hold:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def is_idle(self) -> bool:
-        return not (self.users or self._out or self._tasks or self._settled)
+        return not (self.users or self.out or self._tasks or self._settled)
 
     def seconds_limited(self) -> float:
         """How long the rate limit keeps back what is there; 0 if it does not."""
@@ -95,45 +96,36 @@ class Hold:
         self, token: int, items: Sequence[Item], owner: Owner, forgotten_at: float
     ) -> list[bytes]:
         """Note who has these until nobody can be waiting for them, and encode each with its id."""
-        self._out.note([item.offset for item in items], LeasedTogether(token, owner, forgotten_at))
+        self.out.note([item.offset for item in items], LeasedTogether(token, owner, forgotten_at))
         encoded = []
         for item in items:
             number = self.next_id(token)
-            self._out.name(item.offset, number)
+            self.out.name(item.offset, number)
             encoded.append(item.encoded(number))
         return encoded
 
     def next_id(self, token: int) -> int:
         return (token & _TERM) + next(self._numbers)
 
-    def forget(self, offset: int) -> None:
-        self._out.forget(offset)
-
-    def forget_before(self, offset: int) -> None:
-        self._out.forget_before(offset)
-
-    def forget_old(self, now: float) -> None:
-        self._out.forget_old(now)
-
     def end(self) -> None:
         """The group is gone."""
         self.is_ended = True
-        self._out.forget_all()
+        self.out.forget_all()
 
     # --- settling
 
     def ack(self, lease_id: int) -> asyncio.Future[bytes] | bytes:
         """The reply, once it is safe. What is not out any more is Ok all the same: their protocol
         has no other word."""
-        return self._settle(self._out.named(lease_id), self._acks)
+        return self._settle(self.out.named(lease_id), self._acks)
 
     def nack(self, lease_id: int) -> asyncio.Future[bytes] | bytes:
-        return self._settle(self._out.named(lease_id), self._nacks)
+        return self._settle(self.out.named(lease_id), self._nacks)
 
     def _settle(
         self, offset: int | None, gathered: list[tuple[int, int]]
     ) -> asyncio.Future[bytes] | bytes:
-        handed = None if offset is None else self._out.forget(offset)
+        handed = None if offset is None else self.out.forget(offset)
         if offset is None or handed is None:
             return hermes.OK
         gathered.append((handed.token, offset))
@@ -145,7 +137,7 @@ class Hold:
 
     def give_back(self, offset: int, owner: Owner) -> None:
         """Its owner is gone: the next one gets it, unless somebody has it by now."""
-        handed = self._out.find(offset)
+        handed = self.out.find(offset)
         if handed is not None and handed.owner is owner:
             self._settle(offset, self._nacks)
 

@@ -288,7 +288,7 @@ class Requests:
                 server.drop_hold(hold)
                 hold = await server.hold(topic, group)
                 await server.broker.settle_before(topic, group, offset)
-            hold.forget_before(offset)
+            hold.out.forget_before(offset)
         return hermes.OK
 
     # --- topics

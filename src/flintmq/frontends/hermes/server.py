@@ -267,7 +267,7 @@ class HermesServer(Listener[HermesConnection]):
         self._sweeping = None
         now = self.broker.clock.monotonic()
         for key, hold in list(self._holds.items()):
-            hold.forget_old(now)
+            hold.out.forget_old(now)
             if hold.is_idle():
                 del self._holds[key]
                 self._give_up(hold)
@@ -314,7 +314,7 @@ class HermesServer(Listener[HermesConnection]):
         await self._wait_closed()
 
     def run(self, work: Any) -> asyncio.Task[None]:
-        """The same as `spawn`; what goes wrong there is told by the log."""
+        """The same as `spawn`; errors are logged."""
         return self.spawn(_told(work))
 
 

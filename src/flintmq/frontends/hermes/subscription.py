@@ -91,7 +91,7 @@ class HermesSubscription:
                 asyncio.get_running_loop().call_soon(self.drain)
 
     def drain(self) -> None:
-        """Nothing is pushed any more: whoever has settled everything is let go."""
+        """Push nothing more. A subscriber that has settled everything is disconnected."""
         if not self._live:
             self._connection.close()
 
@@ -132,7 +132,7 @@ class HermesSubscription:
             hold.users -= 1
             self._hold = None
             for offset in list(self._live):
-                hold.forget(offset)
+                hold.out.forget(offset)
             if member is not None:
                 await member.close()  # gives back what it holds
 

@@ -36,7 +36,7 @@ def problem(
 
 
 def problem_of(error: Exception) -> JsonResponse:
-    """What a route raised, as it is told. A fault of ours is told as that, and no more."""
+    """The answer for what a route raised. An internal error is named as such, without details."""
     match error:
         case HttpRefusal():
             return problem(error.status, error.kind, error.message, error.headers)

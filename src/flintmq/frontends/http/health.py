@@ -2,7 +2,7 @@
 
 With a z behind them, too: so probes ask for them that were written for BlipMQ.
 
-They say no more than that: whoever asks is not known.
+They say no more than that: clients need no key here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .state import HttpState
 
 def health_routes(state: HttpState) -> list[BaseRoute]:
     async def health(_: Request) -> Response:
-        """Whoever is answered knows that the loop runs; what else can be wrong is the disk."""
+        """An answer proves that the loop runs; what else can fail is the disk."""
         failure = state.failure()
         said = {
             "status": "ok" if failure is None else "failed",

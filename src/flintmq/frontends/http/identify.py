@@ -15,7 +15,7 @@ a gate that asks nobody lets it in."""
 
 
 async def access_of(request: Request, state: HttpState) -> Access:
-    """What whoever asks may do. Raises NotAuthenticated.
+    """The permissions of the client. Raises NotAuthenticated.
 
     A connection that has shown its key is asked no more than whether the key is still good.
     """

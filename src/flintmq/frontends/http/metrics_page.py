@@ -1,4 +1,4 @@
-"""`/metrics`: made in small steps, kept for a moment, for whoever may see everything."""
+"""`/metrics`: made in small steps, kept for a moment, for keys that may see everything."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .state import HttpState
 from .turnstile import Turnstile
 
 KEPT_SECONDS = 1.0
-"""Who asks again within this time gets the same page."""
+"""Requests within this time get the same page."""
 
 _GZIP = 31  # of zlib: the largest window, with gzip's head and tail
 

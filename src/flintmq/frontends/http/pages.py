@@ -1,7 +1,7 @@
 """What stands before every page: limits, errors in JSON, headers, counts.
 
-Routes raise what went wrong; here it becomes an answer. A fault of ours is logged, and the client
-hears that there was one, not which.
+Routes raise what went wrong; here it becomes an answer. An internal error is logged; the client
+learns that there was one, but no details.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Pages:
             async with asyncio.timeout(self.limits.handler_seconds):
                 await self._router(scope, bounded, sending)
         except ClientDisconnect:
-            return  # nobody is there to be answered
+            return  # the client is gone
         except asyncio.CancelledError:
             if not self.is_closing:
                 raise
