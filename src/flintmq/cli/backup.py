@@ -35,7 +35,7 @@ def command(target: Target, places: tuple[str, ...], output: str) -> int:
       flintmq backup /mnt/backup/flint-tuesday
       flintmq backup /var/lib/flint /mnt/backup/flint-monday
     """
-    if len(places) > 2:
+    if not 1 <= len(places) <= 2:
         raise click.UsageError("pass TARGET, or DATA_DIR and TARGET")
     *directory, last = places
     into = Path(last)

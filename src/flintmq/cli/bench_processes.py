@@ -104,7 +104,7 @@ class Processes:
     ) -> None:
         self._run, self._show = run, show
         context = multiprocessing.get_context("spawn")
-        self._pipes: list[Connection] = []
+        self._pipes: list[Any] = []
         self._processes = []
         for number in range(count):
             ours, theirs = context.Pipe()
@@ -115,7 +115,7 @@ class Processes:
             self._pipes.append(ours)
             self._processes.append(process)
         self._done = dict.fromkeys(self._pipes, 0)
-        self._met: dict[Connection, Counter[str]] = {}
+        self._met: dict[Any, Counter[str]] = {}
         self._open = set(self._pipes)
 
     def measure(self) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
+from functools import partial
 from threading import Thread
 from typing import Any, TypeVar
 
@@ -31,22 +32,23 @@ async def beside(read: Callable[..., T], *arguments: Any) -> T:
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()
 
-    def settle(found: T | None, error: BaseException | None) -> None:
-        if done.done():
-            return
-        if error is not None:
-            done.set_exception(error)
-        else:
-            done.set_result(found)  # type: ignore[arg-type]
+    def settle(outcome: Callable[[], None]) -> None:
+        if not done.done():
+            outcome()
 
     def work() -> None:
-        found, error = None, None
         try:
-            found = read(*arguments)
+            outcome = partial(done.set_result, read(*arguments))
         except Exception as caught:
-            error = caught
+            outcome = partial(done.set_exception, caught)
         with suppress(RuntimeError):  # the loop has ended meanwhile
-            loop.call_soon_threadsafe(settle, found, error)
+            loop.call_soon_threadsafe(settle, outcome)
 
     Thread(target=work, daemon=True).start()
     return await done
+
+
+async def next_beside(items: Iterator[T]) -> T | None:
+    """The next item; None at the end. A pipe may be slow: meanwhile the loop keeps the connection
+    alive."""
+    return await beside(lambda: next(items, None))

@@ -43,8 +43,8 @@ class _Group(click.Group):
 
     short: ClassVar = {"p": "pub", "s": "sub", "u": "unsub"}
 
-    def get_command(self, context: click.Context, name: str) -> click.Command | None:
-        return super().get_command(context, self.short.get(name, name))
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return super().get_command(ctx, self.short.get(cmd_name, cmd_name))
 
 
 @click.group("blip", cls=_Group)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import signal
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -51,15 +51,16 @@ class Target(NamedTuple):
 
 
 def access_options(
-    *, key_variable: str | None = "FLINTMQ_API_KEY_FILE", **more: Any
+    *, key_variable: str | None = "FLINTMQ_API_KEY_FILE", resolve_path: bool = False
 ) -> Callable[[Command], Command]:
     """The API key and the certificates, as options."""
+    option = partial(file_option, resolve_path=resolve_path)
     key = "File with the API key. Or set FLINTMQ_API_KEY."
     return with_options(
-        file_option("--api-key-file", key, envvar=key_variable, **more),
-        file_option("--tls-ca", "CA file used to verify the broker.", **more),
-        file_option("--tls-cert", "Client certificate, if the broker requires one.", **more),
-        file_option("--tls-key", "Private key of the client certificate.", **more),
+        option("--api-key-file", key, envvar=key_variable),
+        option("--tls-ca", "CA file used to verify the broker."),
+        option("--tls-cert", "Client certificate, if the broker requires one."),
+        option("--tls-key", "Private key of the client certificate."),
     )
 
 
@@ -76,7 +77,7 @@ def server_options(command: Command) -> Command:
         "--context", "name", envvar="FLINTMQ_CONTEXT", help="Use the broker saved under this name."
     )
     @access_options()
-    @functools.wraps(command)
+    @wraps(command)
     def with_target(**given: Any) -> int:
         where = {name: given.pop(name) for name in WHERE}
         return command(target=target_of(**where), **given)

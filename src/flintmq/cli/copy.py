@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -22,7 +23,7 @@ from ..client.sending import halves
 from ..errors import FlintError, InvalidRequest
 from ..model import Receipt, Start, TopicStats
 from ..rows import Rows, Run
-from .beside import beside, finish
+from .beside import finish, next_beside
 from .connecting import Target, run_async, server_options, target_of
 from .copy_files import (
     BATCHES,
@@ -39,7 +40,7 @@ from .durations import Position
 from .look import ProgressBar
 from .names import TOPIC
 from .outlet import Outlet
-from .shared import file_option, output_option
+from .shared import file_option, output_option, reported
 
 BATCH = 1000
 IN_FLIGHT = 8
@@ -190,19 +191,12 @@ def command(
     else:
         work = _to_topic(job, target, to)
     try:
-        run_async(work)
-    except KeyboardInterrupt:
-        job.tell(output, "interrupted")
-        raise
-    except FlintError:
-        if job.copied:
-            job.tell(output, "failed")
-        raise
+        with reported(partial(job.tell, output), lambda: job.copied):
+            run_async(work)
     except BrokenPipeError:
         raise
     except OSError as error:
         raise InvalidRequest(f"{error.filename or destination}: {error.strerror}") from None
-    job.tell(output, "done")
     return 1 if job.missed else 0
 
 
@@ -245,7 +239,9 @@ async def _reading(
     stats = await mq.topic_stats(job.source)
     ends = Ends(stats, job.follow)
     plain = not stats.partitions
-    start = after.get(0, job.start) if plain else job.start
+    start = job.start
+    if plain and after:
+        start = after[0]
     async with mq.reader(job.source, start=start, filter=job.filter) as reader:
         if after and not plain:
             firsts = {number: part.first_offset for number, part in enumerate(stats.partitions)}
@@ -503,8 +499,7 @@ async def _from_file(job: CopyJob, to: Target) -> None:
         sending = CopySender(mq, job, bar, None)
         skip, taken = job.skip, 0
         try:
-            # Standard input may be slow: it is read beside the loop.
-            while (lot := await beside(next, lots, None)) is not None:
+            while (lot := await next_beside(lots)) is not None:
                 rows, read = _cut(lot, skip, None if job.count is None else job.count - taken)
                 skip = max(0, skip - lot.read)
                 taken += rows.row_count

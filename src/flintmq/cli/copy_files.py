@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterator
 from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import msgspec
 
@@ -112,7 +112,7 @@ def _json_lines(file: BinaryIO, name: str, now_ms: int) -> Iterator[CopyBatch]:
 def _append(
     rows: BatchBuilder,
     value: bytes,
-    keywords: dict[str, object],
+    keywords: dict[str, Any],
     expires_at: float | None,
     now_ms: int,
 ) -> None:
@@ -121,7 +121,7 @@ def _append(
         return
     keywords = dict(keywords)
     due = keywords.pop("at", 0)
-    rows.append_row(value, expiry=expiry, deliver_at=round(due * 1000), **keywords)  # type: ignore[operator, arg-type]
+    rows.append_row(value, expiry=expiry, deliver_at=round(due * 1000), **keywords)
 
 
 def _batches(path: Path) -> Iterator[RecordBatch]:

@@ -6,6 +6,7 @@ import asyncio
 import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from functools import partial
 from itertools import groupby, islice
 from operator import attrgetter
 from time import monotonic
@@ -16,15 +17,15 @@ import msgspec
 
 from ..amounts import many, rate
 from ..client.client import Client
-from ..errors import FlintError, InvalidRequest, TopicFull
+from ..errors import InvalidRequest, TopicFull
 from ..model import Receipt
-from .beside import beside, finish
+from .beside import finish, next_beside
 from .connecting import Target, run_async, server_options
 from .durations import Duration, Moment
 from .envelope import Outgoing, outgoing
 from .look import ProgressBar, said
 from .names import TOPIC
-from .shared import output_option, print_json
+from .shared import output_option, print_json, reported
 
 BATCH = 1000
 IN_FLIGHT = 8
@@ -174,16 +175,8 @@ def command(
     lots = _messages(values, file, lines, as_json, count, said_of.get("format"))
     tally = PublishTally(topic)
     total = count * max(1, len(values)) if count else None
-    try:
+    with reported(partial(tally.tell, output), lambda: tally.count):
         run_async(_publish(target, topic, lots, said_of, PublishRate(rate), tally, total))
-    except KeyboardInterrupt:
-        tally.tell(output, "interrupted")
-        raise
-    except FlintError:
-        if tally.count:
-            tally.tell(output, "failed")
-        raise
-    tally.tell(output, "done")
     return 0
 
 
@@ -282,8 +275,7 @@ async def _publish(
     bar = ProgressBar(f"to {topic}", total)
     async with target.connect(makes=True) as mq:
         try:
-            # A pipe may be slow: it is read beside the loop, which keeps the connection alive.
-            while (lot := await beside(next, lots, None)) is not None:
+            while (lot := await next_beside(lots)) is not None:
                 for part in _parts(lot, lambda: min(pace.batch, tally.fits)):
                     if (wait := pace.due(taken, tally.began)) > 0:
                         await asyncio.sleep(wait)

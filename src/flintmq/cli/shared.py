@@ -13,6 +13,7 @@ import click
 import msgspec
 
 from ..amounts import size
+from ..errors import FlintError
 from ..model import TEXT_IN_JSON
 from .exit_codes import FAILED
 from .look import say
@@ -42,11 +43,17 @@ yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask for conf
 
 
 def file_option(
-    name: str, help: str, *, exists: bool = False, resolve_path: bool = False, **more: Any
+    name: str,
+    help: str,
+    *,
+    metavar: str = "FILE",
+    exists: bool = False,
+    resolve_path: bool = False,
+    envvar: str | None = None,
 ) -> Callable[[Command], Command]:
     """An option that takes the path of a file."""
     kind = click.Path(exists, dir_okay=False, resolve_path=resolve_path, path_type=Path)
-    return click.option(name, type=kind, help=help, **{"metavar": "FILE", **more})
+    return click.option(name, type=kind, metavar=metavar, envvar=envvar, help=help)
 
 
 def with_options(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
@@ -113,6 +120,21 @@ def confirm(question: str, yes: bool) -> None:
     if not click.confirm(question, err=True):
         click.echo("cancelled; nothing was changed", err=True)
         raise click.exceptions.Exit(FAILED)
+
+
+@contextmanager
+def reported(tell: Callable[[str], object], count: Callable[[], int]) -> Iterator[None]:
+    """Calls `tell` with how the work ended: done, interrupted, or failed after `count` messages."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        tell("interrupted")
+        raise
+    except FlintError:
+        if count():
+            tell("failed")
+        raise
+    tell("done")
 
 
 def write_new(path: Path, text: str) -> None:

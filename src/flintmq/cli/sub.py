@@ -14,7 +14,7 @@ import click
 
 from ..amounts import age, many, rate
 from ..client.client import Client
-from ..errors import Disconnected, FlintError, InvalidRequest
+from ..errors import Disconnected, InvalidRequest
 from ..group_model import LEASE_SECONDS
 from ..rows import Message
 from .connecting import Target, run_async, server_options
@@ -23,7 +23,7 @@ from .envelope import line
 from .formatting import formatter
 from .names import GROUP, TOPIC
 from .outlet import Outlet, to_its_end
-from .shared import has_colour
+from .shared import has_colour, reported
 from .sub_sources import BATCH_MAX, FIRST_BATCH, MessageSource, Wanted, opened
 from .values import as_bytes, for_people, published
 
@@ -125,17 +125,13 @@ def command(
         )
     tally = ReadTally()
     write = _writer(format, as_json or output == "json", decode, raw)
-    try:
-        run_async(_receive(target, wanted, write, tally))
-    except KeyboardInterrupt:
-        tally.tell(topic)
-        raise
-    except FlintError:
-        if tally.count:
+
+    def tell(ended: str) -> None:
+        if ended != "done" or sys.stdout.isatty():
             tally.tell(topic)
-        raise
-    if sys.stdout.isatty():
-        tally.tell(topic)
+
+    with reported(tell, lambda: tally.count):
+        run_async(_receive(target, wanted, write, tally))
     if not tally.count and wanted.filter is not None and "value" in wanted.filter:
         click.echo(
             "flintmq: no message matches; a filter can read fields of `value` only if the "
@@ -153,24 +149,16 @@ def _writer(
     value = for_people if decode else published
     if format is not None:
         try:
-            one = formatter(format, value)
+            return formatter(format, value)
         except InvalidRequest as error:
             raise click.UsageError(str(error)) from None
-    elif as_json:
-
-        def one(message: Message) -> bytes:
-            return line(message, decode=decode) + b"\n"
-
-    elif raw:
-        one = value
-    elif sys.stdout.isatty():
-        one = partial(pretty, colour=has_colour())
-    else:
-
-        def one(message: Message) -> bytes:
-            return value(message) + b"\n"
-
-    return one
+    if as_json:
+        return lambda message: line(message, decode=decode) + b"\n"
+    if raw:
+        return value
+    if sys.stdout.isatty():
+        return partial(pretty, colour=has_colour())
+    return lambda message: value(message) + b"\n"
 
 
 def pretty(message: Message, *, colour: bool = True) -> bytes:

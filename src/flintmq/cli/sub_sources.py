@@ -48,7 +48,8 @@ class MessageSource(Protocol):
     """Whether printing settles a message: then no more is requested than will be printed soon."""
 
     async def take(self, most: int, timeout: float | None) -> Sequence[Message]:
-        """Up to `count` messages, waiting up to `timeout`; empty if there are none."""
+        """Up to `most` messages, waiting up to `timeout`; empty if there are none."""
+        ...
 
     async def settle(self, messages: Sequence[Message]) -> None:
         """These messages were printed."""

@@ -150,5 +150,5 @@ def _pointer_of(watched: asyncio.AbstractEventLoop) -> ctypes.c_void_p:
 
     get = ctypes.pythonapi.PyCapsule_GetPointer
     get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-    capsule = loop.libuv_get_loop_t_ptr(watched)  # type: ignore[attr-defined]
+    capsule = vars(loop)["libuv_get_loop_t_ptr"](watched)  # not in its type stubs
     return ctypes.c_void_p(get(capsule, None))

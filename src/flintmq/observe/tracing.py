@@ -181,12 +181,12 @@ class Publishing:
         self.message_id: str | None = None
         self.began = perf_counter()
 
-    def headers(self, given: Mapping[str, Any] | None) -> dict[str, Any]:
+    def headers(self, given: Mapping[str, Any] | None) -> Mapping[str, Any]:
         """Headers of a message with the trace it belongs to. One that has its own keeps it."""
         if given is None:
             return self._carrier
         if not isinstance(given, Mapping) or TRACEPARENT in given:
-            return given  # type: ignore[return-value] # what is no dict is refused elsewhere
+            return given  # what is no mapping is rejected elsewhere
         return {**self._carrier, **given}
 
     def headers_of_many(self, given: Any) -> Any:
@@ -223,7 +223,7 @@ class PublisherTracing:
         self._sent: deque[Publishing] = deque()
         self._answered = 0
 
-    def headers(self, given: Mapping[str, Any] | None) -> dict[str, Any]:
+    def headers(self, given: Mapping[str, Any] | None) -> Mapping[str, Any]:
         """Headers of the next message."""
         publishing = self._open
         if publishing is None:
