@@ -13,17 +13,18 @@ from tests.patience import PATIENCE_SECONDS
 
 @contextmanager
 def serving(directory: Path, listen: str = "127.0.0.1:0") -> Iterator[str]:
-    """A broker; its URL. It has to end in good order."""
+    """A broker; its URL. It has to end in good order. A test that fails shows what it logged."""
     command = [sys.executable, "-m", "flintmq.cli", "serve", "--data-dir", str(directory)]
     with subprocess.Popen(
         [*command, "--listen", listen],
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
         text=True,
     ) as process:
         assert process.stdout is not None
         try:
-            yield process.stdout.readline().split("ready at ")[1].split(",")[0]
+            line = process.stdout.readline()
+            assert "ready at " in line, f"the broker did not start: {line!r}"
+            yield line.split("ready at ")[1].split(",")[0]
         finally:
             process.terminate()
             code = process.wait(PATIENCE_SECONDS)

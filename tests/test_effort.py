@@ -39,6 +39,12 @@ def test_a_check_has_its_own_way_beside_memory_for_each_test() -> None:
     assert all(beside.count(way) > 100 for way in BY_TURNS)
 
 
+def test_a_promise_of_one_process_is_checked_on_disk_instead_of_the_network() -> None:
+    promised = [way for way in EVERY if not way.startswith("flint")]
+
+    assert all(ways_of(test, promised, "check") == ["file", "memory"] for test in TESTS)
+
+
 @pytest.mark.parametrize(("profile", "tried"), [("check", EXAMPLES_OF_A_CHECK), ("full", 60)])
 def test_only_a_check_limits_the_examples_a_property_asks_for(profile: str, tried: int) -> None:
     seen: list[int] = []

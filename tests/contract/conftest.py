@@ -39,24 +39,32 @@ class Connect(Protocol):
     def __call__(self, **options: Any) -> flintmq.Client: ...
 
 
+def why_not(way: str, *names: str) -> str | None:
+    """Why a test, a test with its parameters or a file makes no promise on a way of running."""
+    excepted: dict[str, str] = {}
+    if way.endswith("-blocking"):
+        excepted |= NOT_OF_THREADS
+    if way.startswith("flint"):
+        excepted |= NOT_OF_NETWORKS
+    return next((excepted[name] for name in names if name in excepted), None)
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Each test of the contract runs on the ways that tests/effort.py says."""
     chosen = any(mark.args[0] == "way" for mark in metafunc.definition.iter_markers("parametrize"))
     if chosen or hasattr(metafunc.module, "way") or "way" not in metafunc.fixturenames:
         return  # a test or a file that is about some ways only names them itself
-    ways = ways_of(metafunc.function.__name__, sorted(WAYS), metafunc.config.option.effort)
+    name, file = metafunc.function.__name__, metafunc.definition.path.name
+    promised = [way for way in sorted(WAYS) if why_not(way, name, file) is None]
+    ways = ways_of(name, promised, metafunc.config.option.effort)
     params = [pytest.param(way, marks=pytest.mark.slow if way in SLOW else ()) for way in ways]
     metafunc.parametrize("way", params, indirect=True)
 
 
 @pytest.fixture
 def way(request: pytest.FixtureRequest) -> str:
-    if request.param.endswith("-blocking") and request.node.originalname in NOT_OF_THREADS:
-        pytest.skip(NOT_OF_THREADS[request.node.originalname])
-    if request.param.startswith("flint"):
-        for known in (request.node.originalname, request.node.name, request.node.path.name):
-            if known in NOT_OF_NETWORKS:
-                pytest.skip(NOT_OF_NETWORKS[known])
+    if reason := why_not(request.param, request.node.originalname, request.node.name):
+        pytest.skip(reason)
     return str(request.param)
 
 

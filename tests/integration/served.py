@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 READY_SECONDS = 60
@@ -78,15 +79,21 @@ class Served:
     async def wait(self, seconds: float = 60) -> int:
         return await asyncio.wait_for(self.process.wait(), seconds)
 
-    async def said(self) -> str:
-        """What was told on stderr, once it has ended."""
+    async def said(self, seconds: float = 60) -> str:
+        """What it wrote to stderr, once it has ended."""
         assert self.process.stderr is not None
-        return (await asyncio.wait_for(self.process.stderr.read(), 60)).decode()
+        return (await asyncio.wait_for(self.process.stderr.read(), seconds)).decode()
 
     async def leave(self) -> None:
-        if self._process is not None and self._process.returncode is None:
+        """End it. What it has logged is in the report of a test that fails."""
+        if self._process is None:
+            return
+        if self._process.returncode is None:
             self._process.kill()
             await self._process.wait()
+        with suppress(TimeoutError):  # a child of its own may still hold the pipe
+            if said := await self.said(seconds=5):
+                print(f"{' '.join(self._command[2:4])} logged:\n{said}", file=sys.stderr)
 
     # --- what it costs
 
