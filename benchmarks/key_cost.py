@@ -23,7 +23,7 @@ import flintmq
 from flintmq.access import EVERYTHING, Access, TopicGrant
 from flintmq.daemon.process import loop_factory
 from flintmq.engine.broker import Broker
-from flintmq.net.server.key_gate import gate_of
+from flintmq.net.server.gate import gate_of
 from flintmq.net.server.native import NativeServer
 from flintmq.net.wire.operations import PublishRequest
 from flintmq.net.wire.rules import may_publish

@@ -29,7 +29,7 @@ from flintmq.frontends.blip.server import BlipServer
 from flintmq.frontends.http.limits import HttpLimits
 from flintmq.net.server import slowing
 from flintmq.net.server.connection import ServerConnection
-from flintmq.net.server.key_gate import ApiKeyGate
+from flintmq.net.server.gate import ApiKeyGate
 from flintmq.net.server.limits import Limits
 from flintmq.serde.codec import FILTERED_BYTES_MAX
 from flintmq.storage.journal import FILE_BYTES
@@ -38,12 +38,14 @@ from tests.tls.throw_away import Authority
 
 
 def _gate(daemon: Daemon) -> ApiKeyGate:
-    assert isinstance(daemon.gate, ApiKeyGate)
+    assert daemon.gate.ring is not None, "authentication is off"
     return daemon.gate
 
 
 def _keys_file(daemon: Daemon) -> Path | None:
-    path = Path(_gate(daemon).ring.path)
+    ring = _gate(daemon).ring
+    assert ring is not None
+    path = Path(ring.path)
     return None if path == daemon.config.data_dir / "keys.json" else path
 
 

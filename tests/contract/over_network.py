@@ -19,8 +19,7 @@ from flintmq.access import PERMISSIONS, TopicGrant
 from flintmq.broker_api import BrokerApi
 from flintmq.engine.broker import Broker
 from flintmq.net.remote.broker import RemoteBroker
-from flintmq.net.server.gate import WatchedGate
-from flintmq.net.server.key_gate import gate_of
+from flintmq.net.server.gate import ApiKeyGate, gate_of
 from flintmq.net.server.native import NativeServer
 from flintmq.net.server.tls import ServerTls
 from flintmq.storage.key_file import KeyFile, make_key
@@ -131,7 +130,7 @@ class Served:
         far: RemoteBroker,
         clock: ManualClock,
         tls: ServerTls | None = None,
-        gate: WatchedGate | None = None,
+        gate: ApiKeyGate | None = None,
     ) -> None:
         self._broker, self._far = broker, far
         self._server = NativeServer(broker, tls=tls, gate=gate)

@@ -12,7 +12,7 @@ import pytest
 
 import flintmq
 from flintmq.engine.broker import Broker
-from flintmq.net.server.key_gate import gate_of
+from flintmq.net.server.gate import gate_of
 from flintmq.net.server.limits import Limits
 from flintmq.net.server.native import NativeServer
 from flintmq.net.server.slowing import Slowing

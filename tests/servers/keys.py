@@ -7,7 +7,7 @@ from pathlib import Path
 import flintmq
 from flintmq.access import TopicGrant
 from flintmq.engine.broker import Broker
-from flintmq.net.server.key_gate import ApiKeyGate
+from flintmq.net.server.gate import ApiKeyGate
 from flintmq.net.server.key_ring import KeyRing
 from flintmq.net.server.limits import Limits
 from flintmq.net.server.native import NativeServer
@@ -86,7 +86,7 @@ class KeyedServer:
         self.look()
 
     def look(self) -> None:
-        self.gate.reload()
+        self.gate.refresh(at_once=True)
 
     def connect(self, key: str | None, timeout: float = 5.0) -> flintmq.Client:
         return flintmq.connect(self.url, api_key=key, timeout=timeout)

@@ -15,8 +15,7 @@ import pytest
 
 import flintmq
 from flintmq.access import TopicGrant
-from flintmq.net.server.gate import WatchedGate
-from flintmq.net.server.key_gate import gate_of
+from flintmq.net.server.gate import ApiKeyGate, gate_of
 from flintmq.observe.logs import forget_limits
 from flintmq.storage.key_file import KeyFile, make_key, parse_key
 
@@ -465,7 +464,7 @@ async def test_auth_says_whether_keys_are_asked_for(tmp_path: Path) -> None:
         assert _asks(gate_of(auth, file)) is is_asked  # type: ignore[arg-type]
 
 
-def _asks(gate: WatchedGate) -> bool:
+def _asks(gate: ApiKeyGate) -> bool:
     try:
         gate.judge(None, "10.0.0.1")
     except flintmq.NotAuthenticated:

@@ -13,7 +13,7 @@ pytest.importorskip("pyspark")
 
 from flintmq.access import TopicGrant
 from flintmq.errors import FlintError, NotAuthenticated, PermissionDenied
-from flintmq.net.server.key_gate import ApiKeyGate
+from flintmq.net.server.gate import ApiKeyGate
 from flintmq.net.server.key_ring import KeyRing
 from flintmq.net.server.slowing import Slowing
 from flintmq.net.server.tls import ServerTls
@@ -49,7 +49,7 @@ class Keyed(ThreadedBroker):
         return key
 
     async def _reload(self) -> None:
-        self.gate.reload()
+        self.gate.refresh(at_once=True)
 
 
 def secret_of(key: str) -> str:

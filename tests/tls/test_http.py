@@ -8,7 +8,7 @@ import ssl
 import flintmq
 from flintmq.frontends.http.server import HttpServer
 from flintmq.frontends.http.state import HttpState
-from flintmq.net.server.gate import OpenGate
+from flintmq.net.server.gate import ApiKeyGate
 from flintmq.net.tls.certificate import Certificate
 
 from ..servers.http.running import Line
@@ -35,7 +35,7 @@ def test_both_ports_take_up_a_new_certificate_and_tell_when_it_expires(
         pair = ca.pair()
         secured = tls(pair)
         async with served(secured) as (native, port):
-            http = HttpServer(HttpState(native.broker, OpenGate(), native, "0.1"))
+            http = HttpServer(HttpState(native.broker, ApiKeyGate(), native, "0.1"))
             _, http_port = await http.start("127.0.0.1", 0, secured.context)
             try:
                 for _ in range(2):

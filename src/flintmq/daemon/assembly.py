@@ -11,8 +11,7 @@ import msgspec
 from ..config.table import SETTINGS, Config
 from ..frontends.front_end import configured
 from ..frontends.http.limits import HttpLimits
-from ..net.server.gate import WatchedGate
-from ..net.server.key_gate import gate_of
+from ..net.server.gate import ApiKeyGate, gate_of
 from ..net.server.limits import Limits
 from ..net.server.slowing import MOST_SECONDS, Slowing
 from ..net.server.tls import ServerTls
@@ -39,7 +38,7 @@ def slowness_of(config: Config) -> Slowness:
     }
 
 
-def gate_for(config: Config) -> WatchedGate:
+def gate_for(config: Config) -> ApiKeyGate:
     """Authentication and permissions."""
     slowing = Slowing(**slowness_of(config))
     if config.blip_api_keys and config.auth != "off":

@@ -22,7 +22,6 @@ from ..frontends.front_end import FrontEndContext, front_ends_of
 from ..loop.collecting import keep_pauses_short
 from ..loop.event_loop import loop_factory as loop_factory
 from ..loop.turns import Turns
-from ..net.server.key_gate import ApiKeyGate
 from ..net.server.native import NativeServer
 from ..observe.logs import Logs, event
 from ..serde.codec import Codec
@@ -306,9 +305,8 @@ class Daemon:
             self._http.state.hosts = hosts_of(after)
 
     def _reload_keys(self, before: Config, after: Config) -> None:
-        if isinstance(self.gate, ApiKeyGate):
-            self.gate.slowing.set(**slowness_of(after))
-        self.gate.reload()
+        self.gate.slowing.set(**slowness_of(after))
+        self.gate.refresh(at_once=True)
 
     def _reload_broker(self, before: Config, after: Config) -> None:
         self._broker.host.slow_disk_seconds = after.slow_disk_seconds

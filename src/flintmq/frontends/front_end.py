@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from ..broker_api import BrokerApi
 from ..config.kinds import Address
 from ..config.table import Config
-from ..net.server.gate import WatchedGate
+from ..net.server.gate import ApiKeyGate
 from ..net.server.limits import Limits
 from ..net.server.native import NativeServer
 from ..net.server.tls import ServerTls
@@ -47,7 +47,7 @@ class FrontEndContext:
     """What a front end stands on."""
 
     broker: BrokerApi
-    gate: WatchedGate
+    gate: ApiKeyGate
     tls: ServerTls | None
     native: NativeServer
     """Its limits count for all, and so do its places."""

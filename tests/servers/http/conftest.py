@@ -17,7 +17,7 @@ from flintmq.frontends.http.limits import HttpLimits
 from flintmq.frontends.http.pages import Pages
 from flintmq.frontends.http.server import HttpServer
 from flintmq.frontends.http.state import HttpState
-from flintmq.net.server.gate import OpenGate
+from flintmq.net.server.gate import ApiKeyGate
 from flintmq.net.server.native import NativeServer
 from flintmq.serde.codec import Codec
 
@@ -30,12 +30,11 @@ SHOWN_KEY = {
 }  # fmt: skip
 
 
-class KeyGate:
+class KeyGate(ApiKeyGate):
     """Keys by what they open."""
 
-    is_closed = True
-
     def __init__(self, **keys: Access) -> None:
+        super().__init__()
         self.keys = {ADMIN: EVERYTHING, **keys}
 
     def add(self, key: str, *grants: tuple[str, str]) -> None:
@@ -43,6 +42,10 @@ class KeyGate:
             key,
             tuple(TopicGrant.of(pattern, permissions.split()) for pattern, permissions in grants),
         )
+
+    @property
+    def is_closed(self) -> bool:
+        return True
 
     async def enter(self, credential: str | None, peer: str) -> Access:
         if credential not in self.keys:
@@ -136,7 +139,7 @@ async def start() -> AsyncIterator[Start]:
         *, routes: list[BaseRoute] | None = None, state: HttpState | None = None, **limits: Any
     ) -> Running:
         broker = Broker()
-        state = state or HttpState(broker, OpenGate(), None, "0.1")
+        state = state or HttpState(broker, ApiKeyGate(), None, "0.1")
         server = HttpServer(state, HttpLimits(**limits), routes=routes or [])
         address = await server.start("127.0.0.1", 0)
         running.append(Running(server, state, broker, address))

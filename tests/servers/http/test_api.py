@@ -16,7 +16,7 @@ from flintmq.frontends.http.api import api_routes
 from flintmq.frontends.http.limits import HttpLimits
 from flintmq.frontends.http.pages import Pages
 from flintmq.frontends.http.state import HttpState
-from flintmq.net.server.gate import OpenGate
+from flintmq.net.server.gate import ApiKeyGate
 from flintmq.net.server.native import NativeServer
 from flintmq.serde.codec import Codec
 
@@ -465,7 +465,7 @@ async def test_what_changes_something_has_to_be_json(
 
 
 async def test_head_has_what_get_would_have_but_for_the_body(start: Start, broker: Broker) -> None:
-    state = HttpState(broker, OpenGate(), None, "1")
+    state = HttpState(broker, ApiKeyGate(), None, "1")
     running = await start(state=state, routes=api_routes(state))
 
     got = await running.ask("/api/v1/topics")

@@ -12,7 +12,7 @@ from flintmq.frontends.http.hosts import is_ours
 from flintmq.frontends.http.limits import HttpLimits
 from flintmq.frontends.http.pages import Pages
 from flintmq.frontends.http.state import HttpState
-from flintmq.net.server.gate import OpenGate
+from flintmq.net.server.gate import ApiKeyGate
 
 from .conftest import ADMIN, KeyGate
 
@@ -52,7 +52,7 @@ async def ask(state: HttpState, path: str, host: str, key: str | None = None) ->
 async def test_a_strange_name_is_refused_where_no_key_is_asked_for(
     broker: Broker, path: str
 ) -> None:
-    state = HttpState(broker, OpenGate(), None, "1", hosts=())
+    state = HttpState(broker, ApiKeyGate(), None, "1", hosts=())
 
     answer = await ask(state, path, "evil.example")
 
@@ -62,14 +62,14 @@ async def test_a_strange_name_is_refused_where_no_key_is_asked_for(
 
 
 async def test_health_is_told_by_any_name(broker: Broker) -> None:
-    state = HttpState(broker, OpenGate(), None, "1", hosts=())
+    state = HttpState(broker, ApiKeyGate(), None, "1", hosts=())
 
     for path in ("/health", "/ready"):
         assert (await ask(state, path, "probe.example")).status_code == 200
 
 
 async def test_a_name_that_is_ours_is_answered(broker: Broker) -> None:
-    state = HttpState(broker, OpenGate(), None, "1", hosts={"mq.example"})
+    state = HttpState(broker, ApiKeyGate(), None, "1", hosts={"mq.example"})
 
     assert (await ask(state, "/api/v1/topics", "mq.example:7601")).status_code == 200
 
@@ -82,6 +82,6 @@ async def test_with_keys_any_name_goes(broker: Broker) -> None:
 
 
 async def test_with_tls_any_name_goes_as_the_certificate_sees_to_it(broker: Broker) -> None:
-    state = HttpState(broker, OpenGate(), None, "1", hosts=None)
+    state = HttpState(broker, ApiKeyGate(), None, "1", hosts=None)
 
     assert (await ask(state, "/api/v1/topics", "mq.example")).status_code == 200

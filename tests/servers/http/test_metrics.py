@@ -20,8 +20,7 @@ from flintmq.frontends.http.exposition import OPEN_METRICS, TEXT, Family, Page
 from flintmq.frontends.http.limits import HttpLimits
 from flintmq.frontends.http.metrics_docs import GROUPS, PAGE, with_metrics
 from flintmq.frontends.http.state import HttpState
-from flintmq.net.server.gate import OpenGate
-from flintmq.net.server.key_gate import gate_of
+from flintmq.net.server.gate import ApiKeyGate, gate_of
 from flintmq.net.server.slowing import Slowing
 from flintmq.serde.codec import Codec
 from flintmq.storage.filesystem import LocalFileSystem
@@ -190,7 +189,7 @@ async def test_many_groups_are_bounded_too(start: Start) -> None:
 async def test_a_durable_broker_tells_of_its_disk(start: Start, tmp_path: Path) -> None:
     broker = durable_broker(LocalFileSystem(tmp_path))
     await broker.open()
-    running = await start(state=HttpState(broker, OpenGate(), None, "0.1"))
+    running = await start(state=HttpState(broker, ApiKeyGate(), None, "0.1"))
     client = Client(broker, Codec(), auto_create=True, timeout=None)
     await client.publish_batch("orders", [b"a", b"b"])
     await broker.host.checkpoint()
@@ -280,7 +279,7 @@ async def test_a_key_that_is_removed_is_refused_also_on_a_connection_it_opened(
     async with running.line() as line:
         assert (await line.ask("/metrics", authorization=f"Bearer {shown}")).status == 200
         file.remove("all")
-        gate.reload()
+        gate.refresh(at_once=True)
         assert (await line.ask("/metrics", authorization=f"Bearer {shown}")).status == 401
 
 

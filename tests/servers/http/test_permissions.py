@@ -15,7 +15,7 @@ from flintmq.frontends.http.limits import HttpLimits
 from flintmq.frontends.http.pages import Pages
 from flintmq.frontends.http.server import HttpServer
 from flintmq.frontends.http.state import HttpState
-from flintmq.net.server.gate import OpenGate
+from flintmq.net.server.gate import ApiKeyGate
 from flintmq.net.wire.operations import OPERATIONS, Op
 from flintmq.serde.codec import Codec
 
@@ -246,7 +246,7 @@ async def test_the_scheme_is_bearer_in_any_case(call: Caller) -> None:
 
 
 async def test_a_broker_that_asks_nobody_takes_any_scheme(broker: Broker) -> None:
-    state = HttpState(broker, OpenGate(), None, "1")
+    state = HttpState(broker, ApiKeyGate(), None, "1")
     pages = Pages(state, api_routes(state), HttpLimits())
     transport = httpx.ASGITransport(app=pages)
     async with httpx.AsyncClient(transport=transport, base_url="http://flint") as client:

@@ -29,7 +29,7 @@ from flintmq.frontends.http.limits import HttpLimits
 from flintmq.frontends.http.openapi import document
 from flintmq.frontends.http.server import HttpServer
 from flintmq.frontends.http.state import HttpState
-from flintmq.net.server.gate import OpenGate
+from flintmq.net.server.gate import ApiKeyGate
 from flintmq.serde.codec import Codec
 
 pytestmark = pytest.mark.slow
@@ -64,7 +64,7 @@ class ServerThread:
         broker = Broker(decoder=Codec())
         mq = Client(broker, Codec(), auto_create=True, timeout=None)
         await furnish(mq)
-        state = HttpState(broker, OpenGate(), None, "1.2.3")
+        state = HttpState(broker, ApiKeyGate(), None, "1.2.3")
         server = HttpServer(state, HttpLimits(cpu_share=1.0), routes=api_routes(state))
         host, port = await server.start("127.0.0.1", 0)
         self.url = f"http://{host}:{port}"

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ...access import EVERYTHING, Access
-from ...net.server.key_gate import ApiKeyGate
+from ...net.server.gate import ApiKeyGate
 from ...net.server.key_ring import KeyRing
 from ...net.server.slowing import Slowing
 from ...storage.key_file import KeyFile

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ...broker_api import BrokerApi, FeedApi
-from ...net.server.gate import WatchedGate
+from ...net.server.gate import ApiKeyGate
 from ...net.server.limits import Limits
 from ...net.server.listener import ConnectionSlots, Listener
 from ...net.server.tls import ServerTls
@@ -58,7 +58,7 @@ class BlipServer(Listener[BlipConnection]):
         broker: BrokerApi,
         *,
         limits: Limits | None = None,
-        gate: WatchedGate | None = None,
+        gate: ApiKeyGate | None = None,
         options: BlipOptions | None = None,
         tls: ServerTls | None = None,
         places: ConnectionSlots | None = None,

@@ -21,7 +21,7 @@ from ...clock import Timer
 from ...errors import Closed, FlintError, NotAuthenticated, TopicExists, TopicNotFound
 from ...model import TopicOptions
 from ...net.server.connection import ServerConnection as NativeConnection
-from ...net.server.gate import WatchedGate
+from ...net.server.gate import ApiKeyGate
 from ...net.server.limits import Limits
 from ...net.server.listener import ConnectionSlots, Listener
 from ...net.server.native import NativeServer
@@ -73,7 +73,7 @@ class HermesServer(Listener[HermesConnection]):
         self,
         broker: BrokerApi,
         *,
-        gate: WatchedGate | None = None,
+        gate: ApiKeyGate | None = None,
         credential: str | None = None,
         limits: HermesLimits | None = None,
         node_id: int = 1,

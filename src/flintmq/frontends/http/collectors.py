@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ...engine.figures import GroupFigures, JournalFigures, Measured, TopicFigures
-from ...net.server.key_gate import REASONS, ApiKeyGate
+from ...net.server.gate import REASONS, ApiKeyGate
 from ...net.server.listener import Listener
 from .exposition import Page, Table, families, label
 from .state import HttpState
@@ -405,7 +405,7 @@ def collectors_of(server: HttpServer, topics: TopicCollector) -> list[Collector]
     state = server.state
 
     def gate() -> ApiKeyGate | None:
-        return state.gate if isinstance(state.gate, ApiKeyGate) else None
+        return None if state.gate.ring is None else state.gate
 
     def turns() -> Turns | None:
         return state.turns if state.turns is not None and state.turns.is_measuring else None

@@ -10,7 +10,7 @@ from typing import Any
 from ...broker_api import BrokerApi
 from ...errors import FlintError
 from ...loop.turns import Turns
-from ...net.server.gate import Gate
+from ...net.server.gate import ApiKeyGate
 from ...net.server.native import NativeServer
 
 
@@ -20,7 +20,7 @@ class HttpState:
 
     broker: BrokerApi
     """Not open yet while `why_not_ready` says so: then only `/health` and `/ready` are served."""
-    gate: Gate
+    gate: ApiKeyGate
     native: NativeServer | None
     """Its connections are listed, if there are any."""
     version: str

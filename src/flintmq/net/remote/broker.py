@@ -16,7 +16,7 @@ from ...batch import OBJECTS, BatchBuilder, RecordBatch
 from ...broker_api import BrokerApi, ConnectionChanged, Fetch, Fetched, Filter, Joining
 from ...clock import Clock, SystemClock
 from ...errors import Closed, Disconnected, FlintError, InvalidRequest
-from ...model import Extent, Missed, Overflow, Receipt, Start, TopicOptions, changed_options
+from ...model import Extent, Overflow, Receipt, Start, TopicOptions, changed_options
 from ...rows import Decoder, Rows
 from ..wire.faults import error_of
 from ..wire.frames import Buffer, Frame
@@ -35,7 +35,7 @@ from ..wire.operations import (
     StageRequest,
 )
 from ..wire.runs import decode_runs
-from ..wire.values import start_fields
+from ..wire.values import gap_of, start_fields
 from .address import parse_addresses
 from .link import Link, again
 from .member import RemoteMember
@@ -370,8 +370,8 @@ class RemoteBroker:
         )
         frame = await self._requests.ask_again(Op.FETCH_RANGE, control)
         taken = msgspec.msgpack.decode(frame.control, type=FetchedRangeReply)
-        gap = None if taken.gap is None else Missed(*taken.gap)
-        rows = Rows(decode_runs(taken.runs, frame.batches, self._topics.origin), gap)
+        runs = decode_runs(taken.runs, frame.batches, self._topics.origin)
+        rows = Rows(runs, gap_of(taken.gap))
         return Fetched(rows, taken.position, taken.next_offset)
 
     async def extents(self, topic: str, at: Start | None) -> list[Extent]:

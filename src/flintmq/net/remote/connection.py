@@ -153,9 +153,9 @@ class ClientConnection(asyncio.Protocol):
         except FlintError as error:
             self.abort(error)
 
-    def connection_lost(self, error: Exception | None) -> None:
+    def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
-        self._why = self._why or error
+        self._why = self._why or exc
         if not self._first.done():
             cause = self._why or ConnectionError(self._why_closed())
             self._first.set_exception(cause)

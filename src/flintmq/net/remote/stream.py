@@ -38,6 +38,7 @@ from ..wire.operations import (
     TakeRequest,
 )
 from ..wire.runs import decode_runs
+from ..wire.values import gap_of
 from .link import SessionLost, again, error_in
 from .requests import RemoteRequests
 
@@ -238,7 +239,7 @@ class RemoteStream:
         taken = msgspec.msgpack.decode(frame.control, type=TakenReply)
         runs = decode_runs(taken.runs, frame.batches, self._topics.origin)
         self._count = taken.missed
-        gap = None if taken.gap is None else Missed(*taken.gap)
+        gap = gap_of(taken.gap)
         if not runs and taken.gap is None:
             self._streak = 0
             return False

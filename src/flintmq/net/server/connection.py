@@ -225,7 +225,7 @@ class ServerConnection(Peer):
         if self.session is not None:
             self.session.has_room()
 
-    def connection_lost(self, error: Exception | None) -> None:
+    def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self._out.clear()
         self.set_deadline(None)

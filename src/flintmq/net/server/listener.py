@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from ...errors import Disconnected, InvalidRequest
 from ...observe.logs import limited
-from .gate import OpenGate, WatchedGate
+from .gate import ApiKeyGate
 from .limits import Limits
 from .peer import GONE_SECONDS, LOOKS
 from .tls import ServerTls
@@ -66,12 +66,12 @@ class Listener(Generic[C]):
         self,
         *,
         limits: Limits,
-        gate: WatchedGate | None,
+        gate: ApiKeyGate | None,
         tls: ServerTls | None,
         places: ConnectionSlots | None,
     ) -> None:
         self.limits = limits
-        self.gate: WatchedGate = gate or OpenGate()
+        self.gate: ApiKeyGate = gate or ApiKeyGate()
         self.gate.on_changed(self._keys_changed)
         self.tls = tls
         self.places = places or ConnectionSlots()

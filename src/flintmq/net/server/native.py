@@ -27,7 +27,7 @@ from ..wire.frames import Frame
 from ..wire.operations import KnownTopic, Op, OpenedReply, OpenRequest, encode
 from ..wire.runs import RunEncoder
 from .connection import ServerConnection
-from .gate import WatchedGate
+from .gate import ApiKeyGate
 from .limits import Limits
 from .listener import ConnectionSlots, Listener
 from .publishing import Draining
@@ -53,7 +53,7 @@ class NativeServer(Listener[ServerConnection]):
         *,
         limits: Limits | None = None,
         name: str = "flintmq",
-        gate: WatchedGate | None = None,
+        gate: ApiKeyGate | None = None,
         backup_dir: Path | None = None,
         tls: ServerTls | None = None,
         places: ConnectionSlots | None = None,

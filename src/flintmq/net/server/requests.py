@@ -50,7 +50,7 @@ from ..wire.operations import (
 )
 from ..wire.operations import StreamRequest as StreamName
 from ..wire.rules import Need
-from ..wire.values import receipt_fields, start_of
+from ..wire.values import gap_fields, receipt_fields, start_of
 from .publishing import checked_batch
 from .streams import OpenMembership, OpenStream, cut
 
@@ -167,12 +167,10 @@ async def open_reader(session: Session, c: OpenReaderRequest, frame: Frame) -> S
         api = await open_plain(c.topic, start_of(c.start))
     if c.name is not None:
         claim(api, c.held)
-    need = Need("consume", c.topic)
     stream = OpenStream(
         session,
-        api,
-        need,
-        is_reader=True,
+        Need("consume", c.topic),
+        reader=api,
         can_listen=not c.whole,
         name=c.name,
         sifts=c.filter is not None,
@@ -227,15 +225,14 @@ async def open_feed(session: Session, c: OpenFeedRequest, frame: Frame) -> Strea
         filter=_filter(c.filter),
     )
     need = Need("consume", c.pattern, is_pattern=True)
-    stream = OpenStream(session, api, need, is_reader=False, can_listen=True)
-    return StreamOpenedReply(session.add_stream(stream))
+    return StreamOpenedReply(session.add_stream(OpenStream(session, need, feed=api)))
 
 
-def _reader(session: Session, number: int) -> Any:
+def _reader(session: Session, number: int) -> tuple[OpenStream, ReaderApi]:
     found = session.stream(number)
-    if not isinstance(found, OpenStream) or not found.is_reader:
+    if not isinstance(found, OpenStream) or found.reader is None:
         raise InvalidRequest(f"stream {number} is not a reader")
-    return found.api
+    return found, found.reader
 
 
 def _member(session: Session, number: int) -> OpenMembership:
@@ -246,71 +243,62 @@ def _member(session: Session, number: int) -> OpenMembership:
 
 
 async def seek(session: Session, c: SeekRequest, frame: Frame) -> Any:
-    reader = _reader(session, c.stream)
+    stream, reader = _reader(session, c.stream)
     await reader.seek(start_of(c.to))
-    _stream(session, c.stream).drop_left()
+    stream.drop_left()
     # In this very step: what is taken from there on is sent behind it.
     session.reply(frame.id, await reader.positions())
     return ANSWERED
 
 
-async def commit(session: Session, c: CommitRequest, frame: Frame) -> Any:
-    reader = _reader(session, c.stream)
+async def commit(session: Session, c: CommitRequest, frame: Frame) -> int:
+    stream, reader = _reader(session, c.stream)
     if c.partition is not None:
         return await reader.commit(c.offset, c.partition, is_own=c.own)
-    if c.offset is None and _stream(session, c.stream).left():
-        positions = await _positions(_stream(session, c.stream))
+    if c.offset is None and stream.left():
+        positions = await _positions(stream, reader)
         return sum(
             [await reader.commit(at, number, is_own=True) for number, at in positions.items()]
         )
     return await reader.commit(c.offset, is_own=c.own)
 
 
-async def position(session: Session, c: StreamName, frame: Frame) -> Any:
-    _reader(session, c.stream)
-    return await _positions(_stream(session, c.stream))
+async def position(session: Session, c: StreamName, frame: Frame) -> dict[int, int]:
+    return await _positions(*_reader(session, c.stream))
 
 
-def _stream(session: Session, number: int) -> OpenStream:
-    found = session.stream(number)
-    assert isinstance(found, OpenStream)
-    return found
-
-
-async def _positions(stream: OpenStream) -> dict[int, int]:
+async def _positions(stream: OpenStream, reader: ReaderApi) -> dict[int, int]:
     """The next offset to send, by partition."""
-    reader: Any = stream.api
     left: dict[int, int] = {}
     for partition, first, _ in stream.left():
         left[partition] = min(first, left.get(partition, first))
     return {**await reader.positions(), **left}
 
 
-async def lag(session: Session, c: StreamName, frame: Frame) -> Any:
-    reader = _reader(session, c.stream)
-    return await reader.lag() + _stream(session, c.stream).left_count()
+async def lag(session: Session, c: StreamName, frame: Frame) -> int:
+    stream, reader = _reader(session, c.stream)
+    return await reader.lag() + stream.left_count()
 
 
 async def close_stream(session: Session, c: CloseStreamRequest, frame: Frame) -> None:
     stream = session.streams.pop(c.stream, None)
     if stream is None:
         return
-    if isinstance(stream, OpenStream) and stream.is_reader and stream.denied is None:
+    if isinstance(stream, OpenStream) and stream.denied is None:
         give_back(stream, c.unread)
     await stream.close()
 
 
 async def put_back(session: Session, c: CloseStreamRequest, frame: Frame) -> bool:
-    _reader(session, c.stream)
-    give_back(_stream(session, c.stream), c.unread)
+    give_back(_reader(session, c.stream)[0], c.unread)
     return True
 
 
 def give_back(stream: OpenStream, unread: list[tuple[int, int, int]]) -> None:
     """What was taken and not looked at is read by others of the name, last things first."""
-    reader: Any = stream.api
+    reader: Any = stream.reader
     if stream.name is None:
-        return
+        return  # a feed, or a reader by itself
     for partition, first, behind in (*reversed(stream.left()), *reversed(unread)):
         if isinstance(reader, PartitionedReader):
             reader.put_back(partition, first, behind)
@@ -335,7 +323,7 @@ async def fetch(session: Session, c: FetchRequest, frame: Frame) -> WithBatches:
     wanted = FetchRangeRequest(c.topic, c.offset, None, c.max_rows, 0)
     rows, position, _ = await _fetched(session, wanted)
     infos, batches = session.encode_runs(rows.runs)
-    return WithBatches(TakenReply(infos, _gap(rows), rows.missed, position), batches)
+    return WithBatches(TakenReply(infos, gap_fields(rows.gap), rows.missed, position), batches)
 
 
 async def fetch_range(session: Session, c: FetchRangeRequest, frame: Frame) -> WithBatches:
@@ -347,7 +335,9 @@ async def fetch_range(session: Session, c: FetchRangeRequest, frame: Frame) -> W
             raise TopicReplaced(c.topic, c.topic_id, found)
     rows, position, next_offset = await _fetched(session, c)
     infos, batches = session.encode_runs(rows.runs, keep=False)
-    return WithBatches(FetchedRangeReply(infos, _gap(rows), position, next_offset), batches)
+    return WithBatches(
+        FetchedRangeReply(infos, gap_fields(rows.gap), position, next_offset), batches
+    )
 
 
 async def _fetched(session: Session, c: FetchRangeRequest) -> Fetched:
@@ -369,11 +359,6 @@ async def _fetched(session: Session, c: FetchRangeRequest) -> Fetched:
             position = rest[0].source.base_offset + rest[0].rows()[0]
             return Fetched(Rows(runs, fetched.rows.gap), position, fetched.next_offset)
     return fetched
-
-
-def _gap(rows: Rows) -> list[Any] | None:
-    gap = rows.gap
-    return None if gap is None else [gap.topic, gap.first, gap.next, gap.count]
 
 
 FETCH_ROWS_MAX = 1 << 20

@@ -194,7 +194,7 @@ class Session:
         self.publishes.end()
         for stream in list(self.streams.values()):
             try:
-                if isinstance(stream, OpenStream) and stream.is_reader and stream.left():
+                if isinstance(stream, OpenStream) and stream.left():
                     requests.give_back(stream, [])  # never sent, so nobody has it
                 await stream.close()
             except FlintError as error:

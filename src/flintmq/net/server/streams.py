@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ...broker_api import FeedApi, MemberApi, ReaderApi
+from ...broker_api import FeedApi, MemberApi, ReaderApi, StreamApi
 from ...clock import Timer
 from ...errors import FlintError, InvalidRequest
 from ...loop.pace import pace
@@ -16,6 +16,7 @@ from ...model import Missed
 from ...rows import Rows, Run
 from ..wire.operations import Op, TakenReply, encode
 from ..wire.rules import Need
+from ..wire.values import gap_fields
 
 if TYPE_CHECKING:
     from .session import Session
@@ -33,22 +34,24 @@ class OpenStream:
     def __init__(
         self,
         session: Session,
-        api: ReaderApi | FeedApi,
         need: Need,
         *,
-        is_reader: bool,
-        can_listen: bool = False,
+        reader: ReaderApi | None = None,
+        feed: FeedApi | None = None,
+        can_listen: bool = True,
         name: str | None = None,
         sifts: bool = False,
     ) -> None:
         """`sifts`: taking runs a filter, which may have a lot to look at."""
+        api: StreamApi | None = reader if reader is not None else feed
+        assert api is not None, "it is a reader or a feed"
+        self._api, self._feed = api, feed
         self._sifts = sifts
-        self.api = api
+        self.reader = reader
         self.name = name
         """Of a reader that shares its position with others of that name."""
         self.need = need
         self.denied: FlintError | None = None
-        self.is_reader = is_reader
         self._can_listen = can_listen
         self._session = session
         self._waiting: tuple[int, int] | None = None  # request, rows
@@ -120,7 +123,7 @@ class OpenStream:
             return
         if rows.runs or rows.gap is not None:
             self._answer(rows)
-        elif self.is_reader and self.is_ready():
+        elif self.reader is not None and self.is_ready():
             self._rung()  # a filter looks at so many at a time, and lets others run
         elif self._at_once:
             self._answer(rows)
@@ -168,15 +171,15 @@ class OpenStream:
         """What was too much for the last reply, or what the broker has; None if nothing."""
         if self._left:
             return self._left.popleft()
-        if has_rows and not (self.api.is_ready() and self._is_at_hand()):
+        if has_rows and not (self._api.is_ready() and self._is_at_hand()):
             return None
-        asked = {"waits": False} if self.is_reader else {}
-        rows = self.api.take(count, **asked)
+        reader = self.reader
+        rows = self._api.take(count) if reader is None else reader.take(count, waits=False)
         return rows if rows.runs or rows.gap is not None else None
 
     def _is_at_hand(self) -> bool:
         """Whether there is no need to wait for the disk; else we are rung once there is none."""
-        return bool(self._left) or not self.is_reader or self.api.at_hand()  # type: ignore[union-attr]
+        return bool(self._left) or self.reader is None or self.reader.at_hand()
 
     def left(self) -> list[tuple[int, int, int]]:
         """What was taken and not sent yet: partition, first offset and behind the last."""
@@ -195,7 +198,7 @@ class OpenStream:
         self._failed = None
 
     def is_ready(self) -> bool:
-        return bool(self._left) or self._failed is not None or self.api.is_ready()
+        return bool(self._left) or self._failed is not None or self._api.is_ready()
 
     def _answer(self, rows: Rows) -> None:
         assert self._waiting is not None
@@ -207,11 +210,11 @@ class OpenStream:
         except Exception as error:
             session.fail(request, error)
             return
-        gap = rows.gap
-        api = self.api
-        count = api.missed if self.is_reader else api.dropped  # type: ignore[union-attr]
-        fields = None if gap is None else [gap.topic, gap.first, gap.next, gap.count]
-        taken = TakenReply(infos, fields, count, None, self._was_cut and self.is_ready())
+        lost = 0 if self._feed is None else self._feed.dropped
+        if self.reader is not None:
+            lost = self.reader.missed
+        more = self._was_cut and self.is_ready()
+        taken = TakenReply(infos, gap_fields(rows.gap), lost, None, more)
         session.send(Op.REPLY, request, encode(taken), batches)
 
     def _ended(self, request: int) -> None:
@@ -231,7 +234,7 @@ class OpenStream:
         try:
             while self._waiting is not None and not self._closed:
                 if not self._left:
-                    await self.api.wait(None)
+                    await self._api.wait(None)
                 if self._session.is_full():
                     break  # has_room looks
                 self.look()
@@ -261,7 +264,7 @@ class OpenStream:
             self._answer(Rows())
         if self._watching is not None:
             self._watching.cancel()
-        await self.api.close()
+        await self._api.close()
 
 
 def cut(runs: Sequence[Run], rows_max: int, bytes_max: int) -> tuple[list[Run], list[Run], int]:
@@ -271,7 +274,8 @@ def cut(runs: Sequence[Run], rows_max: int, bytes_max: int) -> tuple[list[Run], 
     for number, run in enumerate(runs):
         count = run.row_count
         fits = min(count, rows_max)
-        if fits and (run_size := _size(run, fits)) > bytes_max - size:
+        run_size = _size(run, fits) if fits else 0
+        if run_size > bytes_max - size:
             least = 0 if head else 1
             room = bytes_max - size
             fits = max(least, bisect_right(range(fits + 1), room, key=lambda n: _size(run, n)) - 1)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from ...errors import InvalidRequest
-from ...model import Receipt
+from ...model import Missed, Receipt
 
 TIME = "time"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -20,6 +20,14 @@ def receipt_fields(receipt: Receipt) -> list[Any]:
 
 def receipt_of(fields: list[Any]) -> Receipt:
     return Receipt(*fields)
+
+
+def gap_fields(gap: Missed | None) -> list[Any] | None:
+    return None if gap is None else [gap.topic, gap.first, gap.next, gap.count]
+
+
+def gap_of(fields: list[Any] | None) -> Missed | None:
+    return None if fields is None else Missed(*fields)
 
 
 def start_fields(start: Any) -> Any:
