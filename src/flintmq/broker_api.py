@@ -56,6 +56,9 @@ class RowFilter(Protocol):
 
 
 Filter = Callable[[Message], bool] | RowFilter
+Batch = BatchBuilder | RecordBatch
+Batches = Sequence[tuple[str, Batch]]
+"""Rows by plain topic."""
 
 
 class StreamApi(Protocol):
@@ -151,6 +154,19 @@ class Fetched(NamedTuple):
     position: int
     next_offset: int
     """Where the topic ended when they were read."""
+
+
+class Reading(msgspec.Struct, frozen=True):
+    """What a reader reads, and from where."""
+
+    topic: str
+    name: str | None = None
+    """Readers of one name share a position, which lasts."""
+    start: Start | None = None
+    filter: Filter | None = None
+    auto_create: bool = True
+    partitions: Sequence[int] | None = None
+    """Of a partitioned topic that is read as a whole; None: all there are and will be."""
 
 
 class Fetch(msgspec.Struct, frozen=True):
@@ -292,15 +308,7 @@ class Connected(Protocol):
 class ReadsRows(Protocol):
     """A broker that puts the partitions of a topic together itself, as it is far away."""
 
-    async def open_row(
-        self,
-        topic: str,
-        *,
-        partitions: Sequence[int] | None,
-        name: str | None,
-        start: Start | None,
-        filter: Filter | None,
-    ) -> ReaderApi:
+    async def open_row(self, reading: Reading) -> ReaderApi:
         """A reader of these partitions, or of all there are and will be."""
         ...
 
@@ -322,13 +330,7 @@ class BrokerApi(Protocol):
         ...
 
     def publish_nowait(
-        self,
-        topic: str,
-        rows: BatchBuilder | RecordBatch,
-        *,
-        qos: int,
-        auto_create: bool,
-        timeout: float | None = None,
+        self, topic: str, rows: Batch, *, qos: int, auto_create: bool, timeout: float | None = None
     ) -> Receipt | Awaitable[Receipt] | None:
         """Publish at once, or None where that would mean to wait. The rows become the broker's.
 
@@ -343,23 +345,11 @@ class BrokerApi(Protocol):
         ...
 
     async def publish(
-        self,
-        topic: str,
-        rows: BatchBuilder | RecordBatch,
-        *,
-        qos: int,
-        auto_create: bool,
-        timeout: float | None,
+        self, topic: str, rows: Batch, *, qos: int, auto_create: bool, timeout: float | None
     ) -> Receipt: ...
 
     async def stage(
-        self,
-        writer: str,
-        number: int,
-        part: str | int,
-        batches: Sequence[tuple[str, BatchBuilder | RecordBatch]],
-        *,
-        auto_create: bool,
+        self, writer: str, number: int, part: str | int, batches: Batches, *, auto_create: bool
     ) -> None:
         """Lay rows for plain topics ready; nobody sees them before a commit. They are kept as they
         are when this is called."""
@@ -395,16 +385,7 @@ class BrokerApi(Protocol):
         and at least of one. None stands for a topic that does not exist."""
         ...
 
-    async def open_reader(
-        self,
-        topic: str,
-        *,
-        name: str | None,
-        start: Start | None,
-        filter: Filter | None,
-        auto_create: bool,
-    ) -> ReaderApi: ...
-
+    async def open_reader(self, reading: Reading) -> ReaderApi: ...
     async def fetch(self, wanted: Fetch) -> Fetched:
         """Read a plain topic by offset, up to before `end`, without a trace: nothing is committed,
         and no limit of the topic takes what was only fetched for read.

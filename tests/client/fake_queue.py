@@ -18,6 +18,7 @@ from flintmq.broker_api import (
     LeaseWatcher,
     MemberApi,
     ReaderApi,
+    Reading,
     TakeMode,
 )
 from flintmq.clock import Clock
@@ -228,11 +229,13 @@ class FakeBroker(Broker):
         found = self.queues.get((topic, group))
         if found is None or found.dead is not None:
             reader = await self.open_reader(
-                topic,
-                name=None,
-                start=start or "earliest",
-                filter=None,
-                auto_create=joining.auto_create,
+                Reading(
+                    topic,
+                    name=None,
+                    start=start or "earliest",
+                    filter=None,
+                    auto_create=joining.auto_create,
+                )
             )
             info = GroupInfo(
                 name=group, topic=topic, kind="queue", order=order or "priority",

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from flintmq.batch import BatchBuilder
+from flintmq.broker_api import Reading
 from flintmq.engine import checkpoints
 from flintmq.engine.host import Host, durable_broker
 from flintmq.engine.leading.topic import LeadingTopic
@@ -238,7 +239,7 @@ class Story:
         topic = self.topics[name]
         reader = await self.life.run(
             self.life.broker.open_reader(
-                name, name="reader", start="earliest", filter=None, auto_create=False
+                Reading(name, name="reader", start="earliest", filter=None, auto_create=False)
             )
         )
         topic.commits_asked.append(offset)

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from flintmq.batch import BatchBuilder
-from flintmq.broker_api import Grant, Joining, TakeMode
+from flintmq.broker_api import Grant, Joining, Reading, TakeMode
 from flintmq.engine.broker import Broker
 from flintmq.engine.commands import Command, decode_command, encode_command
 from flintmq.engine.host import durable_broker
@@ -260,11 +260,13 @@ class Verbs:
     async def open_reader(self) -> None:
         self.readers.append(
             await self.leader.open_reader(
-                self.plain(),
-                name=self.random.choice([*NAMES, None]),
-                start=None,
-                filter=None,
-                auto_create=True,
+                Reading(
+                    self.plain(),
+                    name=self.random.choice([*NAMES, None]),
+                    start=None,
+                    filter=None,
+                    auto_create=True,
+                )
             )
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 
-from ..broker_api import Filter, ReaderApi, ReadsRows
+from ..broker_api import Filter, ReaderApi, Reading, ReadsRows
 from ..errors import Closed, InvalidRequest
 from ..model import Missed, Seconds, Start
 from ..rows import Message, Metadata, Rows
@@ -55,11 +55,13 @@ class Reader(Consumer[ReaderApi, Message, Rows]):
         wanted = self._wanted(count)
         if isinstance(self._broker, ReadsRows):
             return await self._broker.open_row(
-                self.topic,
-                partitions=None if self._partitions is None else wanted,
-                name=self.name,
-                start=self._start,
-                filter=self._filter,
+                Reading(
+                    self.topic,
+                    partitions=None if self._partitions is None else wanted,
+                    name=self.name,
+                    start=self._start,
+                    filter=self._filter,
+                )
             )
         reader = PartitionedReader(
             self._clock,
@@ -71,11 +73,13 @@ class Reader(Consumer[ReaderApi, Message, Rows]):
 
     async def _open_plain(self, topic: str, start: Start | None) -> ReaderApi:
         return await self._broker.open_reader(
-            topic,
-            name=self.name,
-            start=start,
-            filter=self._filter,
-            auto_create=self._auto_create,
+            Reading(
+                topic,
+                name=self.name,
+                start=start,
+                filter=self._filter,
+                auto_create=self._auto_create,
+            )
         )
 
     def _partition_count(self) -> int:

@@ -10,8 +10,8 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from ..batch import BatchBuilder, DecodeCache, RecordBatch
-from ..broker_api import Fetch, Fetched, Filter
+from ..batch import DecodeCache
+from ..broker_api import Batch, Fetch, Fetched, Filter, Reading
 from ..clock import Clock, SteadyClock, SystemClock
 from ..errors import InvalidRequest
 from ..model import Extent, Overflow, Receipt, Start, TopicOptions
@@ -146,13 +146,7 @@ class Broker:
     # --- publishing
 
     def publish_nowait(
-        self,
-        topic: str,
-        rows: BatchBuilder | RecordBatch,
-        *,
-        qos: int,
-        auto_create: bool,
-        timeout: float | None = None,
+        self, topic: str, rows: Batch, *, qos: int, auto_create: bool, timeout: float | None = None
     ) -> Receipt | Pending | None:
         found = self._leading.get(topic)
         if found is None or topic in self._being_made:
@@ -173,13 +167,7 @@ class Broker:
         return found.publish_value(value)
 
     async def publish(
-        self,
-        topic: str,
-        rows: BatchBuilder | RecordBatch,
-        *,
-        qos: int,
-        auto_create: bool,
-        timeout: float | None,
+        self, topic: str, rows: Batch, *, qos: int, auto_create: bool, timeout: float | None
     ) -> Receipt:
         found = self._leading.get(topic)
         if found is None or topic in self._being_made:
@@ -209,21 +197,14 @@ class Broker:
 
     # --- readers and feeds
 
-    async def open_reader(
-        self,
-        topic: str,
-        *,
-        name: str | None,
-        start: Start | None,
-        filter: Filter | None,
-        auto_create: bool,
-    ) -> LeadingReader:
+    async def open_reader(self, reading: Reading) -> LeadingReader:
+        name, topic, auto_create = reading.name, reading.topic, reading.auto_create
         if name is None:
             found = await self._topic_verbs.obtain(topic, auto_create)
-            return found.cursors.open(None, start, filter)
+            return found.cursors.open(None, reading.start, reading.filter)
         check_name(name, "reader")
         found = await self._topic_verbs.obtain_for(name, topic, auto_create)
-        reader = found.cursors.open(name, start, filter)
+        reader = found.cursors.open(name, reading.start, reading.filter)
         if name not in found.state.names:
             try:
                 await reader.begin()

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Sequence
 from copy import copy
 
-from ..batch import BatchBuilder, RecordBatch
+from ..batch import RecordBatch
+from ..broker_api import Batches
 from ..clock import Timer
 from ..errors import InvalidRequest, TopicDeleted
 from ..model import Receipt
@@ -24,13 +25,7 @@ class StagedWrites:
         shard.on_end.append(self._end_timer)
 
     async def stage(
-        self,
-        writer: str,
-        number: int,
-        part: str | int,
-        batches: Sequence[tuple[str, BatchBuilder | RecordBatch]],
-        *,
-        auto_create: bool,
+        self, writer: str, number: int, part: str | int, batches: Batches, *, auto_create: bool
     ) -> None:
         check_writer(writer, number)
         name, shard = part_name(part), self._shard

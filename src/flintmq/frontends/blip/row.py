@@ -19,6 +19,7 @@ from ...broker_api import (
     LeaseWatcher,
     MemberApi,
     ReaderApi,
+    Reading,
     TakeMode,
 )
 from ...client.partitioned_reader import PartitionedReader
@@ -106,12 +107,18 @@ async def open_reader(broker: BrokerApi, topic: str, start: int) -> ReaderApi:
     count = partitions(broker, topic)
     if count is None:
         return await broker.open_reader(
-            topic, name=None, start=start, filter=None, auto_create=True
+            Reading(topic, name=None, start=start, filter=None, auto_create=True)
         )
 
     async def open_partition(number: int, start: Start | None) -> ReaderApi:
         return await broker.open_reader(
-            partition_name(topic, number), name=None, start=start, filter=None, auto_create=False
+            Reading(
+                partition_name(topic, number),
+                name=None,
+                start=start,
+                filter=None,
+                auto_create=False,
+            )
         )
 
     row = PartitionedReader(broker.clock, open_partition, lambda: partitions(broker, topic) or 0)

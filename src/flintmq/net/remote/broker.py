@@ -13,7 +13,17 @@ from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, get_args
 import msgspec
 
 from ...batch import OBJECTS, BatchBuilder, RecordBatch
-from ...broker_api import BrokerApi, ConnectionChanged, Fetch, Fetched, Filter, Joining
+from ...broker_api import (
+    Batch,
+    Batches,
+    BrokerApi,
+    ConnectionChanged,
+    Fetch,
+    Fetched,
+    Filter,
+    Joining,
+    Reading,
+)
 from ...clock import Clock, SystemClock
 from ...errors import Closed, Disconnected, FlintError, InvalidRequest
 from ...model import Extent, Overflow, Receipt, Start, TopicOptions, changed_options
@@ -236,13 +246,7 @@ class RemoteBroker:
         return not self._topics.is_careful(topic)
 
     def publish_nowait(
-        self,
-        topic: str,
-        rows: BatchBuilder | RecordBatch,
-        *,
-        qos: int,
-        auto_create: bool,
-        timeout: float | None = None,
+        self, topic: str, rows: Batch, *, qos: int, auto_create: bool, timeout: float | None = None
     ) -> PendingReceipt | None:
         self._requests.check_open()
         if self._outbox.is_full(rows.row_count) or (
@@ -260,13 +264,7 @@ class RemoteBroker:
         return self._outbox.publish_value(topic, value, self._auto_create, self._timeout)
 
     async def publish(
-        self,
-        topic: str,
-        rows: BatchBuilder | RecordBatch,
-        *,
-        qos: int,
-        auto_create: bool,
-        timeout: float | None,
+        self, topic: str, rows: Batch, *, qos: int, auto_create: bool, timeout: float | None
     ) -> Receipt:
         self._requests.check_open()
         if self._outbox.is_full(rows.row_count):
@@ -278,13 +276,7 @@ class RemoteBroker:
         return await self._outbox.publish(topic, rows, qos, auto_create, timeout)
 
     async def stage(
-        self,
-        writer: str,
-        number: int,
-        part: str | int,
-        batches: Sequence[tuple[str, BatchBuilder | RecordBatch]],
-        *,
-        auto_create: bool,
+        self, writer: str, number: int, part: str | int, batches: Batches, *, auto_create: bool
     ) -> None:
         parts: list[Buffer] = []
         now_ms = self.clock.now_ms()
@@ -314,36 +306,20 @@ class RemoteBroker:
 
     # --- readers and feeds
 
-    async def open_reader(
-        self,
-        topic: str,
-        *,
-        name: str | None,
-        start: Start | None,
-        filter: Filter | None,
-        auto_create: bool,
-    ) -> RemoteReader:
-        return await self._open_reader(
-            OpenReaderRequest(topic, name, start_fields(start), _filter_text(filter), auto_create)
-        )
+    async def open_reader(self, reading: Reading) -> RemoteReader:
+        return await self._open_reader(reading, is_whole=False)
 
-    async def open_row(
-        self,
-        topic: str,
-        *,
-        partitions: Sequence[int] | None,
-        name: str | None,
-        start: Start | None,
-        filter: Filter | None,
-    ) -> RemoteReader:
-        named = None if partitions is None else list(partitions)
-        return await self._open_reader(
-            OpenReaderRequest(
-                topic, name, start_fields(start), _filter_text(filter), False, True, named
-            )
-        )
+    async def open_row(self, reading: Reading) -> RemoteReader:
+        return await self._open_reader(reading, is_whole=True)
 
-    async def _open_reader(self, opening: OpenReaderRequest) -> RemoteReader:
+    async def _open_reader(self, reading: Reading, *, is_whole: bool) -> RemoteReader:
+        r = reading
+        auto_create = r.auto_create and not is_whole
+        opening = OpenReaderRequest(
+            r.topic, r.name, start_fields(r.start), _filter_text(r.filter), auto_create, is_whole
+        )
+        if r.partitions is not None:
+            opening.partitions = list(r.partitions)
         reader = RemoteReader(self._requests, opening, self._streams)
         await reader.open()
         return reader
@@ -352,7 +328,8 @@ class RemoteBroker:
         self, pattern: str, *, capacity: int, overflow: Overflow, filter: Filter | None
     ) -> RemoteFeed:
         opening = OpenFeedRequest(pattern, capacity, overflow, _filter_text(filter))
-        feed = RemoteFeed(self._requests, opening, self._streams)
+        what = f"live feed {pattern!r}"
+        feed = RemoteFeed(self._requests, what, opening, Op.OPEN_FEED, self._streams)
         await feed.open()
         return feed
 

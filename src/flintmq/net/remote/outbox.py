@@ -16,6 +16,7 @@ import msgspec
 
 from ...batch import OBJECTS, PRODUCER, BatchBuilder, RecordBatch
 from ...batch.builder import producer_column
+from ...broker_api import Batch
 from ...errors import (
     Closed,
     Disconnected,
@@ -78,7 +79,7 @@ class OutgoingBatch:
         qos: int,
         auto_create: bool,
         timeout: float | None,
-        rows: BatchBuilder | RecordBatch,
+        rows: Batch,
     ) -> None:
         self.outbox = outbox
         self.topic, self.qos, self.auto_create, self.timeout = topic, qos, auto_create, timeout
@@ -222,12 +223,7 @@ class Outbox:
         return receipt
 
     def publish(
-        self,
-        topic: str,
-        rows: BatchBuilder | RecordBatch,
-        qos: int,
-        auto_create: bool,
-        timeout: float | None,
+        self, topic: str, rows: Batch, qos: int, auto_create: bool, timeout: float | None
     ) -> PendingReceipt:
         """Put rows on their way; their place behind earlier ones to the topic is decided."""
         if type(topic) is not str:

@@ -32,7 +32,6 @@ from ..wire.operations import (
     CloseStreamRequest,
     Control,
     Op,
-    OpenFeedRequest,
     StreamOpenedReply,
     TakenReply,
     TakeRequest,
@@ -447,12 +446,6 @@ class RemoteStream:
 
 class RemoteFeed(RemoteStream):
     """One live subscription. Implements FeedApi."""
-
-    def __init__(
-        self, requests: RemoteRequests, opening: OpenFeedRequest, registry: set[RemoteStream]
-    ) -> None:
-        what = f"live feed {opening.pattern!r}"
-        super().__init__(requests, what, opening, Op.OPEN_FEED, registry)
 
     @property
     def dropped(self) -> int:

@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ...batch import decode_all
-from ...broker_api import Fetch, Fetched, Filter, Joining, ReaderApi, TakeMode
+from ...broker_api import Fetch, Fetched, Filter, Joining, ReaderApi, Reading, TakeMode
 from ...client.partitioned_reader import PartitionedReader
 from ...errors import FlintError, InvalidRequest, TopicReplaced
 from ...group_model import Lease
@@ -156,7 +156,7 @@ async def open_reader(session: Session, c: OpenReaderRequest, frame: Frame) -> S
 
     async def open_plain(topic: Any, start: Start | None) -> ReaderApi:
         return await broker.open_reader(
-            topic, name=c.name, start=start, filter=filter, auto_create=auto_create
+            Reading(topic, name=c.name, start=start, filter=filter, auto_create=auto_create)
         )
 
     if c.name is not None:
