@@ -24,7 +24,7 @@ from .rows import Message, Origin, Rows
 
 
 class OutOfTime(Exception):
-    """Raised by whoever decodes for a filter: it goes on another time."""
+    """Raised by a decoder in a filter: the filter goes on another time."""
 
 
 class RowFilter(Protocol):
@@ -156,7 +156,7 @@ class Fetched(NamedTuple):
     """Where the topic ended when they were read."""
 
 
-class Reading(msgspec.Struct, frozen=True):
+class ReaderOpening(msgspec.Struct, frozen=True):
     """What a reader reads, and from where."""
 
     topic: str
@@ -191,7 +191,7 @@ class Joining(msgspec.Struct, frozen=True):
     topic: str
     group: str
     holder: str
-    """A label for whoever holds a lease."""
+    """A label that says who holds a lease."""
     order: Order | None = None
     filter: Filter | None = None
     start: Start | None = None
@@ -213,7 +213,7 @@ class LeaseWatcher(Protocol):
         ...
 
     def broker_stops(self, member: MemberApi) -> None:
-        """Give back what nobody has seen: the broker waits for the rest to be settled."""
+        """Give back what no caller has seen: the broker waits for the rest to be settled."""
         ...
 
 
@@ -221,7 +221,7 @@ class MemberApi(Protocol):
     """One member's hold on a queue group of a plain topic.
 
     Settling is by token and ranges of offsets, many at once. A settle counts until the message was
-    granted to another, also if the broker was restarted since; what is lost is told by LeaseLost
+    granted to another, also if the broker was restarted since; what is lost is named by LeaseLost
     after everything else was carried out. To ack what is settled already changes nothing.
     """
 
@@ -261,7 +261,7 @@ class MemberApi(Protocol):
         ...
 
     async def release(self, leases: Sequence[Lease]) -> None:
-        """Give back what nobody has looked at: it does not count as a delivery."""
+        """Give back what was not looked at: it does not count as a delivery."""
         ...
 
     async def close(self) -> None:
@@ -280,12 +280,12 @@ class Paced(Protocol):
 
 @runtime_checkable
 class SettlesBefore(Protocol):
-    """A broker that can settle what nobody holds: for protocols that commit a position in a
+    """A broker that can settle what is not leased: for protocols that commit a position in a
     queue."""
 
     async def settle_before(self, topic: str, group: str, offset: int) -> None:
-        """Everything before an offset is done for this queue, whoever holds it. What was settled
-        beyond stays so; nothing ever becomes unsettled."""
+        """Everything before an offset is done for this queue, also what is leased. What was
+        settled beyond stays so; nothing ever becomes unsettled."""
         ...
 
 
@@ -306,9 +306,9 @@ class Connected(Protocol):
 
 @runtime_checkable
 class ReadsRows(Protocol):
-    """A broker that puts the partitions of a topic together itself, as it is far away."""
+    """A broker that puts the partitions of a topic together itself: a remote one."""
 
-    async def open_row(self, reading: Reading) -> ReaderApi:
+    async def open_row(self, reading: ReaderOpening) -> ReaderApi:
         """A reader of these partitions, or of all there are and will be."""
         ...
 
@@ -326,7 +326,7 @@ class BrokerApi(Protocol):
         ...
 
     def may_gather(self, topic: str) -> bool:
-        """Whether nobody could tell publishes to a topic from one publish of all their rows."""
+        """Whether several publishes to a topic may be stored as one publish of all their rows."""
         ...
 
     def publish_nowait(
@@ -335,8 +335,8 @@ class BrokerApi(Protocol):
         """Publish at once, or None where that would mean to wait. The rows become the broker's.
 
         Where only the disk is waited for, the place of the rows is decided and the receipt follows:
-        what is published next comes behind them. `timeout` is for a broker that is far away and
-        learns there that it has to wait.
+        what is published next comes behind them. `timeout` is for a remote broker, where it
+        turns out later that a publish has to wait.
         """
         ...
 
@@ -351,7 +351,7 @@ class BrokerApi(Protocol):
     async def stage(
         self, writer: str, number: int, part: str | int, batches: Batches, *, auto_create: bool
     ) -> None:
-        """Lay rows for plain topics ready; nobody sees them before a commit. They are kept as they
+        """Lay rows for plain topics ready; they are not seen before a commit. They are kept as they
         are when this is called."""
         ...
 
@@ -385,7 +385,7 @@ class BrokerApi(Protocol):
         and at least of one. None stands for a topic that does not exist."""
         ...
 
-    async def open_reader(self, reading: Reading) -> ReaderApi: ...
+    async def open_reader(self, reading: ReaderOpening) -> ReaderApi: ...
     async def fetch(self, wanted: Fetch) -> Fetched:
         """Read a plain topic by offset, up to before `end`, without a trace: nothing is committed,
         and no limit of the topic takes what was only fetched for read.

@@ -18,7 +18,7 @@ from flintmq.broker_api import (
     LeaseWatcher,
     MemberApi,
     ReaderApi,
-    Reading,
+    ReaderOpening,
     TakeMode,
 )
 from flintmq.clock import Clock
@@ -229,7 +229,7 @@ class FakeBroker(Broker):
         found = self.queues.get((topic, group))
         if found is None or found.dead is not None:
             reader = await self.open_reader(
-                Reading(
+                ReaderOpening(
                     topic,
                     name=None,
                     start=start or "earliest",

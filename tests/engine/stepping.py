@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from flintmq.batch import BatchBuilder
-from flintmq.broker_api import Reading
+from flintmq.broker_api import ReaderOpening
 from flintmq.engine import checkpoints
 from flintmq.engine.host import Host, durable_broker
 from flintmq.engine.leading.topic import LeadingTopic
@@ -239,7 +239,7 @@ class Story:
         topic = self.topics[name]
         reader = await self.life.run(
             self.life.broker.open_reader(
-                Reading(name, name="reader", start="earliest", filter=None, auto_create=False)
+                ReaderOpening(name, name="reader", start="earliest", filter=None, auto_create=False)
             )
         )
         topic.commits_asked.append(offset)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from flintmq.batch import BatchBuilder
-from flintmq.broker_api import Reading
+from flintmq.broker_api import ReaderOpening
 from flintmq.engine import checkpoints
 from flintmq.engine.host import Host, durable_broker
 from flintmq.engine.recovery import RecoveryPace
@@ -451,7 +451,7 @@ async def test_messages_that_expire_and_age_do_so_after_a_restart_too() -> None:
     again = await Life(disk).open()
     reader = await again.run(
         again.broker.open_reader(
-            Reading("dying", name=None, start="earliest", filter=None, auto_create=False)
+            ReaderOpening("dying", name=None, start="earliest", filter=None, auto_create=False)
         )
     )
     await again.clock.advance(6)
@@ -515,7 +515,7 @@ async def test_while_a_sync_takes_its_time_consumers_go_on_and_publishers_are_bo
         await asyncio.sleep(0)
 
     reader = await broker.open_reader(
-        Reading("orders", name=None, start="earliest", filter=None, auto_create=False)
+        ReaderOpening("orders", name=None, start="earliest", filter=None, auto_create=False)
     )
     assert [message.value for message in reader.take(10)] == [b"in memory"]
     assert not any(publishing.done() for publishing in waiting)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from flintmq.batch import BatchBuilder
-from flintmq.broker_api import Joining, Reading
+from flintmq.broker_api import Joining, ReaderOpening
 from flintmq.engine.broker import Broker
 from flintmq.engine.checkpoints import Checkpoints
 from flintmq.engine.host import durable_broker
@@ -64,7 +64,7 @@ def all_verbs(broker: Broker) -> list[Coroutine[Any, Any, Any]]:
         broker.purge_topic("orders", None),
         broker.topics("*"),
         broker.topic_stats("orders"),
-        broker.open_reader(Reading("orders", **reader)),
+        broker.open_reader(ReaderOpening("orders", **reader)),
         broker.join_group(Joining("orders", "g", **member)),
         broker.stage("job", 1, "0", [("orders", rows)], auto_create=True),
         broker.extents("orders", None),
@@ -85,7 +85,9 @@ async def test_what_cannot_be_applied_stops_the_broker_and_everybody_hears_of_it
     await life.run(life.broker.create_topic("orders", {}))
     await life.publish("orders", b"safe")
     reader = await life.run(
-        life.broker.open_reader(Reading("orders", name=None, start="latest", auto_create=False))
+        life.broker.open_reader(
+            ReaderOpening("orders", name=None, start="latest", auto_create=False)
+        )
     )
     member = await life.run(
         life.broker.join_group(

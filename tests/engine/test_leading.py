@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from flintmq.batch import BatchBuilder
-from flintmq.broker_api import Fetch, Joining, Reading
+from flintmq.broker_api import Fetch, Joining, ReaderOpening
 from flintmq.engine.commands import CreateGroup
 from flintmq.engine.leading.member import GroupMember
 from flintmq.engine.leading.readers import LeadingReader
@@ -62,7 +62,7 @@ async def joined(life: Life, topic: str = "orders") -> GroupMember:
 
 async def reader_of(life: Life, name: str | None = None) -> LeadingReader:
     reader = await life.run(
-        life.broker.open_reader(Reading("orders", name=name, auto_create=False))
+        life.broker.open_reader(ReaderOpening("orders", name=name, auto_create=False))
     )
     assert isinstance(reader, LeadingReader)
     return reader
@@ -151,7 +151,7 @@ async def test_every_verb_is_refused_while_another_leads(life: Life) -> None:
         broker.topics("*"),
         broker.topic_info("orders"),
         broker.topic_stats("orders"),
-        broker.open_reader(Reading("orders", name="r", auto_create=True)),
+        broker.open_reader(ReaderOpening("orders", name="r", auto_create=True)),
         broker.fetch(
             Fetch("orders", 0, end=None, max_rows=1, max_bytes=1, filter=None, with_expired=False)
         ),
@@ -237,7 +237,7 @@ async def test_names_of_readers_go_on_where_they_committed(life: Life) -> None:
 
 async def test_a_name_that_was_being_made_is_there_if_it_was_proposed(life: Life) -> None:
     opening = asyncio.ensure_future(
-        life.broker.open_reader(Reading("orders", name="r", auto_create=False))
+        life.broker.open_reader(ReaderOpening("orders", name="r", auto_create=False))
     )
     await asyncio.sleep(0)
     life.broker.shard.give_up_lead()

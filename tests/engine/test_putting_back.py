@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from flintmq.broker_api import Reading
+from flintmq.broker_api import ReaderOpening
 from flintmq.client.client import Client
 from flintmq.engine.broker import Broker
 from flintmq.engine.leading.readers import LeadingReader
@@ -30,7 +30,7 @@ class Pair:
 
     async def _reader(self) -> LeadingReader:
         return await self.broker.open_reader(
-            Reading("t", name="n", start=None, filter=None, auto_create=False)
+            ReaderOpening("t", name="n", start=None, filter=None, auto_create=False)
         )
 
     async def left(self) -> list[int | None]:

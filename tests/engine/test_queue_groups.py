@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from flintmq.batch import BatchBuilder
-from flintmq.broker_api import Grant, Joining, Reading, TakeMode
+from flintmq.broker_api import Grant, Joining, ReaderOpening, TakeMode
 from flintmq.engine.broker import Broker
 from flintmq.engine.host import durable_broker
 from flintmq.engine.leading.member import GroupMember
@@ -424,11 +424,11 @@ async def test_options_belong_to_the_group(desk: Desk) -> None:
 
 async def test_a_name_is_a_queue_or_a_cursor(desk: Desk) -> None:
     await desk.join(group="queue")
-    await desk.run(desk.broker.open_reader(Reading("t", name="cursor", auto_create=True)))
+    await desk.run(desk.broker.open_reader(ReaderOpening("t", name="cursor", auto_create=True)))
     with pytest.raises(GroupExists):
         await desk.join(group="cursor")
     with pytest.raises(GroupExists):
-        await desk.run(desk.broker.open_reader(Reading("t", name="queue", auto_create=True)))
+        await desk.run(desk.broker.open_reader(ReaderOpening("t", name="queue", auto_create=True)))
 
 
 async def test_a_rate_limit_paces_deliveries_and_a_taker_waits_for_its_token(desk: Desk) -> None:
@@ -760,7 +760,9 @@ async def test_a_name_that_is_becoming_a_group_is_no_readers(durable: Desk) -> N
             Joining("t", "n", order=None, filter=None, start=None, holder="me", auto_create=True)
         )
     )
-    reading = durable.later(durable.broker.open_reader(Reading("t", name="n", auto_create=True)))
+    reading = durable.later(
+        durable.broker.open_reader(ReaderOpening("t", name="n", auto_create=True))
+    )
     await durable.clock.settle()
     assert isinstance(joining.exception() or reading.exception(), GroupExists)
     topic = durable.broker.shard.topics["t"]
@@ -832,7 +834,7 @@ async def make(broker: Broker, what: str, number: int) -> None:
     if what == "topic":
         await broker.create_topic(name, {})
     elif what == "reader name":
-        await broker.open_reader(Reading("t", name=name, auto_create=True))
+        await broker.open_reader(ReaderOpening("t", name=name, auto_create=True))
     else:
         await broker.join_group(
             Joining("t", name, order=None, filter=None, start=None, holder="me", auto_create=True)
@@ -1009,7 +1011,9 @@ async def test_a_name_that_is_opened_while_it_is_deleted_begins_anew(durable: De
     await durable.publish("t", *[b"x"] * 4)
 
     async def opened(start: Start) -> LeadingReader:
-        return await broker.open_reader(Reading("t", name="r", start=start, auto_create=False))
+        return await broker.open_reader(
+            ReaderOpening("t", name="r", start=start, auto_create=False)
+        )
 
     reader = await durable.run(opened("earliest"))
     await durable.run(reader.commit(3))

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from flintmq.batch import BatchBuilder
-from flintmq.broker_api import Grant, Joining, Reading, TakeMode
+from flintmq.broker_api import Grant, Joining, ReaderOpening, TakeMode
 from flintmq.engine.broker import Broker
 from flintmq.engine.commands import Command, decode_command, encode_command
 from flintmq.engine.host import durable_broker
@@ -260,7 +260,7 @@ class Verbs:
     async def open_reader(self) -> None:
         self.readers.append(
             await self.leader.open_reader(
-                Reading(
+                ReaderOpening(
                     self.plain(),
                     name=self.random.choice([*NAMES, None]),
                     start=None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 
-from ..broker_api import Filter, ReaderApi, Reading, ReadsRows
+from ..broker_api import Filter, ReaderApi, ReaderOpening, ReadsRows
 from ..errors import Closed, InvalidRequest
 from ..model import Missed, Seconds, Start
 from ..rows import Message, Metadata, Rows
@@ -55,7 +55,7 @@ class Reader(Consumer[ReaderApi, Message, Rows]):
         wanted = self._wanted(count)
         if isinstance(self._broker, ReadsRows):
             return await self._broker.open_row(
-                Reading(
+                ReaderOpening(
                     self.topic,
                     partitions=None if self._partitions is None else wanted,
                     name=self.name,
@@ -73,7 +73,7 @@ class Reader(Consumer[ReaderApi, Message, Rows]):
 
     async def _open_plain(self, topic: str, start: Start | None) -> ReaderApi:
         return await self._broker.open_reader(
-            Reading(
+            ReaderOpening(
                 topic,
                 name=self.name,
                 start=start,

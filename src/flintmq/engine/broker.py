@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from ..batch import DecodeCache
-from ..broker_api import Batch, Fetch, Fetched, Filter, Reading
+from ..broker_api import Batch, Fetch, Fetched, Filter, ReaderOpening
 from ..clock import Clock, SteadyClock, SystemClock
 from ..errors import InvalidRequest
 from ..model import Extent, Overflow, Receipt, Start, TopicOptions
@@ -197,7 +197,7 @@ class Broker:
 
     # --- readers and feeds
 
-    async def open_reader(self, reading: Reading) -> LeadingReader:
+    async def open_reader(self, reading: ReaderOpening) -> LeadingReader:
         name, topic, auto_create = reading.name, reading.topic, reading.auto_create
         if name is None:
             found = await self._topic_verbs.obtain(topic, auto_create)

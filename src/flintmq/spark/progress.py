@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from ..broker_api import Reading
+from ..broker_api import ReaderOpening
 from ..errors import FlintError, GroupNotFound, PermissionDenied, TopicNotFound
 from ..net.remote.reader import RemoteReader
 from .connecting import BrokerLine
@@ -56,7 +56,7 @@ class QueryProgress:
 
     async def _reader(self, plain: str, name: str | None, at: int) -> RemoteReader:
         return await self._line.broker.open_reader(
-            Reading(plain, name=name, start=at, filter=None, auto_create=False)
+            ReaderOpening(plain, name=name, start=at, filter=None, auto_create=False)
         )
 
     # --- the position

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from flintmq.batch import key_hash
-from flintmq.broker_api import Reading
+from flintmq.broker_api import ReaderOpening
 from flintmq.engine.broker import Broker
 from flintmq.frontends.blip.options import PUSH_LEASE_SECONDS
 from flintmq.frontends.blip.row import PARTITION_BITS
@@ -54,7 +54,9 @@ async def test_a_key_is_always_in_the_partition_where_everybody_else_puts_it(
         await client.ping()
     for n in range(3):
         reader = await broker.open_reader(
-            Reading(f"orders/{n}", name=None, start="earliest", filter=None, auto_create=False)
+            ReaderOpening(
+                f"orders/{n}", name=None, start="earliest", filter=None, auto_create=False
+            )
         )
         assert reader.take(100).values == [key for key in keys if key_hash(key) % 3 == n]
         await reader.close()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from flintmq.access import TopicGrant
 from flintmq.batch import BatchBuilder
-from flintmq.broker_api import Joining, Reading
+from flintmq.broker_api import Joining, ReaderOpening
 from flintmq.client.client import Client
 from flintmq.engine.broker import Broker
 from flintmq.engine.host import durable_broker
@@ -63,7 +63,7 @@ async def test_the_page_of_a_busy_broker_is_as_prometheus_wants_it(start: Start)
             grant = await member.take(2, 30, 0)
             assert grant is not None
         reader = await running.broker.open_reader(
-            Reading(topic, name="cursor", start=None, filter=None, auto_create=True)
+            ReaderOpening(topic, name="cursor", start=None, filter=None, auto_create=True)
         )
         reader.take(10)
 

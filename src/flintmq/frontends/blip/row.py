@@ -19,7 +19,7 @@ from ...broker_api import (
     LeaseWatcher,
     MemberApi,
     ReaderApi,
-    Reading,
+    ReaderOpening,
     TakeMode,
 )
 from ...client.partitioned_reader import PartitionedReader
@@ -107,12 +107,12 @@ async def open_reader(broker: BrokerApi, topic: str, start: int) -> ReaderApi:
     count = partitions(broker, topic)
     if count is None:
         return await broker.open_reader(
-            Reading(topic, name=None, start=start, filter=None, auto_create=True)
+            ReaderOpening(topic, name=None, start=start, filter=None, auto_create=True)
         )
 
     async def open_partition(number: int, start: Start | None) -> ReaderApi:
         return await broker.open_reader(
-            Reading(
+            ReaderOpening(
                 partition_name(topic, number),
                 name=None,
                 start=start,

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ...access import Access
-from ...broker_api import Reading
+from ...broker_api import ReaderOpening
 from ...client.client import Client
 from ...client.dead_letters import dead_letters as as_dead_letters
 from ...errors import InvalidRequest, TopicNotFound
@@ -293,7 +293,7 @@ async def messages(desk: Desk, call: ApiCall) -> models.Messages:
     query = call.query
     offset = _number(query.offset, "offset")
     reader = await desk.broker.open_reader(
-        Reading(call.path["topic"], name=None, start=offset, filter=None, auto_create=False)
+        ReaderOpening(call.path["topic"], name=None, start=offset, filter=None, auto_create=False)
     )
     try:
         await reader.look()

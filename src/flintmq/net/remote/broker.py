@@ -22,7 +22,7 @@ from ...broker_api import (
     Fetched,
     Filter,
     Joining,
-    Reading,
+    ReaderOpening,
 )
 from ...clock import Clock, SystemClock
 from ...errors import Closed, Disconnected, FlintError, InvalidRequest
@@ -170,7 +170,7 @@ class RemoteBroker:
     # --- the connection
 
     async def open(self) -> None:
-        """Connect. Raises Disconnected with host, port and cause if nobody answers."""
+        """Connect. Raises Disconnected with host, port and cause if no server answers."""
         await self.link.open()
         self._requests.is_open = True
 
@@ -306,13 +306,13 @@ class RemoteBroker:
 
     # --- readers and feeds
 
-    async def open_reader(self, reading: Reading) -> RemoteReader:
+    async def open_reader(self, reading: ReaderOpening) -> RemoteReader:
         return await self._open_reader(reading, is_whole=False)
 
-    async def open_row(self, reading: Reading) -> RemoteReader:
+    async def open_row(self, reading: ReaderOpening) -> RemoteReader:
         return await self._open_reader(reading, is_whole=True)
 
-    async def _open_reader(self, reading: Reading, *, is_whole: bool) -> RemoteReader:
+    async def _open_reader(self, reading: ReaderOpening, *, is_whole: bool) -> RemoteReader:
         r = reading
         auto_create = r.auto_create and not is_whole
         opening = OpenReaderRequest(
@@ -360,7 +360,7 @@ class RemoteBroker:
     async def extents_of(
         self, topics: Sequence[str], at: Start | None = None
     ) -> dict[str, list[Extent] | FlintError]:
-        """Where several topics begin and end, asked in one go; or why that cannot be told."""
+        """Where several topics begin and end, asked in one go; or the error for a topic."""
         control = ExtentsRequest(list(topics), start_fields(at))
         answers: list[Any] = await self._requests.asked(Op.EXTENTS, control, list[Any])
         found: dict[str, list[Extent] | FlintError] = {}

@@ -179,7 +179,7 @@ class ClientConnection(asyncio.Protocol):
 
     def write_now(self, work: Callable[[], None]) -> None:
         """Do what writes, and send that at once: this turn of the loop is over."""
-        self._flushing = True  # nobody else has to see to it
+        self._flushing = True  # no flush of its own is needed
         try:
             work()
         finally:

@@ -161,7 +161,7 @@ def decoded(frame: Frame, kind: Any) -> Any:
 
 
 def _drop(opening: asyncio.Task[tuple[ClientConnection, OpenedReply]]) -> None:
-    """A connection that was made when nobody wanted it any more."""
+    """A connection that was made too late."""
     if not opening.cancelled() and opening.exception() is None:
         opening.result()[0].abort()
 

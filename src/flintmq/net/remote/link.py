@@ -2,8 +2,8 @@
 
 Frames are counted on both sides. After a lost connection the session is resumed: both sides send
 again what the other has not received, so nothing is carried out twice. Where the session is gone
-(the broker was restarted, or we were away too long), whoever waits for an answer hears SessionLost
-and decides what can be asked again.
+(the broker was restarted, or we were away too long), requests without an answer fail with
+SessionLost, and their callers decide what can be asked again.
 
 Deadlines are by the clock of the client; the line's own times (backoff, silence) are real ones:
 they concern the network.
@@ -142,7 +142,7 @@ class Link:
         return self.dialer.reconnects
 
     def deadline(self, seconds: float | None = None) -> float | None:
-        """When to give up on what is asked now: in so many seconds, or by the client's timeout."""
+        """When a request that begins now gives up: in `seconds`, or by the client's timeout."""
         if seconds is None:
             seconds = self._waiters.patience
         return None if seconds is None else self.clock.monotonic() + seconds
@@ -180,7 +180,7 @@ class Link:
             connection.listen(self._receive, self._lost)
         except FlintError:
             self._connection = None
-            self._session = b""  # nobody's: the next one begins anew
+            self._session = b""  # an unknown one: the next begins anew
             raise
 
     def _resume(self, connection: ClientConnection, received: int) -> None:
@@ -226,8 +226,8 @@ class Link:
         if isinstance(useless, NotAuthenticated):
             self._refused(useless)
         elif useless is not None:
-            # A certificate does not mend itself: nobody waits for that, and it is tried again when
-            # somebody asks for something.
+            # A certificate does not mend itself: everybody who waits gets an error, and the next
+            # request has it tried again.
             self.failure = useless
             self._failed_at = self.loop.time()
             self._give_up(everybody=True)
@@ -242,8 +242,8 @@ class Link:
         self._connecting = self.loop.create_task(self._come_back(max(0.0, wait)))
 
     def _refused(self, error: NotAuthenticated) -> None:
-        """The broker does not know our key, or not any more: to ask again would not help. Whoever
-        waits hears it, and whoever asks from now on."""
+        """The broker does not know our key, or not any more: to ask again would not help. All
+        requests fail with it, also those to come."""
         self.refusal = error
         self._kept.clear()
         for request in self._waiters.take_all():
@@ -272,7 +272,7 @@ class Link:
             elif not request.expire(OutcomeUnknown(self._why_no_answer())):
                 del waiting[id]
         if never_sent:
-            # Never to be sent: nobody has counted them.
+            # Never to be sent: neither side has counted them.
             kept = [entry for entry in self._kept if entry[0] not in never_sent]
             self._sent -= len(self._kept) - len(kept)
             self._kept = deque(kept)
@@ -402,7 +402,7 @@ class Link:
             waiters.stop()
 
     def _answer(self, waiting: Waiting, frame: Frame) -> None:
-        """Whoever waits hears something, also if the answer makes no sense."""
+        """A request ends also if its answer makes no sense."""
         try:
             waiting.answer(frame)
         except (FlintError, msgspec.DecodeError, TypeError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""A membership of a queue group of a broker that is far away. Implements MemberApi."""
+"""A membership of a queue group of a remote broker. Implements MemberApi."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ _HELD_LOOK = 64
 
 
 class RemoteMember:
-    """What it holds is known here too: a broker that was restarted is told of it before anything
-    else, and says what of it is another's by now."""
+    """What it holds is known here too: a broker that was restarted hears of it before anything
+    else, and answers what of it is another member's by now."""
 
     def __init__(
         self, requests: RemoteRequests, joining: JoinGroupRequest, registry: set[RemoteMember]
@@ -113,7 +113,7 @@ class RemoteMember:
         return grant
 
     def _give_back(self, asked: TakeLeasedRequest, frame: Frame) -> None:
-        """What was granted to a take that nobody waits for goes back at once; what is settled
+        """What was granted to a take that was cancelled goes back at once; what is settled
         already is for the next take."""
         if frame.op == Op.ERROR or self._ended is not None:
             return
@@ -146,7 +146,7 @@ class RemoteMember:
         await self._settle("extend", leases, seconds)
 
     async def release(self, leases: Sequence[Lease]) -> None:
-        if self._link.is_silent and self._number is not None:  # it is told, and not waited for
+        if self._link.is_silent and self._number is not None:  # sent without waiting for the answer
             control = SettleRequest(self._number, "release", list(leases))
             self._link.send(Op.SETTLE, self._requests.encode(control))
             return
@@ -183,7 +183,7 @@ class RemoteMember:
 
     def _hold(self, grant: Grant, seconds: float) -> None:
         now, held = self._clock.monotonic(), self._held
-        if len(held) >= self._look_at:  # leases that run out are nobody's to tell us of
+        if len(held) >= self._look_at:  # the broker does not report leases that run out
             for token in [token for token, one in held.items() if one.deadline <= now]:
                 del held[token]
             self._look_at = max(_HELD_LOOK, 2 * len(held))
@@ -273,12 +273,12 @@ class RemoteMember:
         except SessionLost:
             return
         except (Disconnected, OutcomeUnknown) as error:
-            self._trouble = error  # whoever asks hears it, and we try again
+            self._trouble = error  # the next call raises it, and we try again
         except FlintError as error:
             self.end(error)
 
     def end(self, error: FlintError) -> None:
-        """Nothing is ours any more; whoever asks hears why."""
+        """Nothing is ours any more; calls raise this error."""
         self._ended = error
         held = self._held.values()
         self.is_back({o for lease in held for o in offsets_in(lease.outstanding())})

@@ -149,7 +149,7 @@ class OutgoingBatch:
         return receipt
 
     def expire(self, error: Exception) -> bool:
-        """Nobody waits any longer. Its place in the books stays until the broker has answered:
+        """No caller waits any longer. Its place in the books stays until the broker has answered:
         what is sent to one that says nothing is bounded."""
         self._tell(error)
         return True
@@ -171,7 +171,7 @@ class OutgoingBatch:
         for future in self.futures:
             if not future.done():
                 future.set_exception(error)
-                future.exception()  # whoever still waits hears it; nobody else has to
+                future.exception()  # raised where it is awaited, and not logged otherwise
 
 
 class Outbox:
@@ -419,7 +419,7 @@ def _encoded(control: PublishRequest) -> bytes:
 
 
 def with_producer(batch: RecordBatch, producer: str, sequence: int) -> RecordBatch:
-    """The same rows, told from all others; the payload stays as it is."""
+    """The same rows with a producer and a sequence; the payload stays as it is."""
     column = producer_column(producer)
     at = batch.control_length
     return RecordBatch(

@@ -163,7 +163,7 @@ class RemoteReader(RemoteStream):
 
     def _put_back(self) -> None:
         if self._name is None or self._number is None or self._returning or self._behind:
-            return  # nobody else would get it, or it is more than can be said in one
+            return  # no other reader would get it, or it is more than one request can say
         unread = self._unread()
         if not unread:
             return
@@ -220,7 +220,7 @@ class RemoteReader(RemoteStream):
         if self._name is not None and not passes_damage:
             self._held.clear()
             for partition, position in positions.items():
-                self._hold(partition, 0, position)  # nobody is to read what was before
+                self._hold(partition, 0, position)  # what was before is not read again
         self._runs.clear()
         self._behind.clear()
         self._head = 0

@@ -136,8 +136,8 @@ class RemoteRequests:
             raise
 
     async def ask_if_connected(self, op: Op, control: Any) -> None:
-        """Ask what needs no answer where there is no connection: then there is nothing to do. A
-        broker that says nothing is told, and not waited for."""
+        """Ask what needs no answer where there is no connection: then there is nothing to do. It
+        is sent to a broker that does not answer, but not waited for."""
         if self.is_closed or not self.link.is_up:
             return
         if self.link.is_silent:

@@ -1,8 +1,8 @@
-"""Readers and live feeds of a broker that is far away.
+"""Readers and live feeds of a remote broker.
 
 A stream asks for as many rows as somebody wants, and holds what has come until it is taken. While
 somebody waits, one request waits at the broker; who stops waiting takes it back. So nothing is
-handed to this client that nobody here has asked for, and nothing is lost when a wait is cancelled:
+handed to this client that was not asked for, and nothing is lost when a wait is cancelled:
 what comes all the same is there for the next.
 """
 
@@ -130,7 +130,7 @@ class RemoteStream:
         return Rows(runs, gap)
 
     def _next_behind(self) -> None:
-        """A gap is told just before the rows behind it."""
+        """A gap is reported just before the rows behind it."""
         if not self._runs and self._gap is None and self._behind:
             self._gap, runs = self._behind.popleft()
             self._runs.extend(runs)
@@ -192,7 +192,7 @@ class RemoteStream:
         if self._callbacks:
             self._ask(None)
         elif has_looked:
-            return  # they know; what comes now is for whoever asks next
+            return  # they know; what comes now is for the next call
         elif not self._is_asking_soon and not self._asking:
             self._is_asking_soon = True
             self._link.loop.call_soon(self._ask_at_once)
@@ -227,7 +227,7 @@ class RemoteStream:
             except FlintError as error:
                 self._error = error
             if self._missing > 0 and self._number is not None and self._error is None:
-                # One reply could not carry all that was asked for: whoever waits gets it together.
+                # One reply could not carry all that was asked for: the caller gets it together.
                 self._asked_rows, self._missing = self._missing, 0
                 control = self._requests.encode(TakeRequest(self._number, self._asked_rows, 0))
                 self._asking = self._link.send(Op.TAKE, control, (), self)
@@ -290,7 +290,7 @@ class RemoteStream:
         self._heard(True)
 
     def expire(self, error: Exception) -> bool:
-        """The take is not answered for now; whoever waits hears it."""
+        """The take is not answered for now; the caller gets the error."""
         self.fail(error)
         return True
 
@@ -339,7 +339,7 @@ class RemoteStream:
                     self._put_back()
 
     def _put_back(self) -> None:
-        """Nobody here wants what has come: others may."""
+        """What has come is not wanted here any more: others may have it."""
 
     # --- after the session was lost
 
@@ -347,7 +347,7 @@ class RemoteStream:
         self._number = None
         self._asking = 0
         if self._reopening is not None:
-            self._reopening.cancel()  # what it was told is of no use in a new session
+            self._reopening.cancel()  # its answer is of no use in a new session
         if self._ended is None:
             self._reopening = self._link.loop.create_task(self._open_again())
 
@@ -384,7 +384,7 @@ class RemoteStream:
             self._ask(None if self._parked or self._callbacks else 0)
 
     def _not_open_yet(self, error: Exception) -> None:
-        """Whoever reads hears it; we go on trying."""
+        """The next read raises it; we go on trying."""
         self._error = error
         self._heard(True)
 

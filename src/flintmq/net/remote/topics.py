@@ -1,4 +1,4 @@
-"""What a broker has told its client of topics, and its time."""
+"""What a client knows of a broker's topics and of its time."""
 
 from __future__ import annotations
 

@@ -43,8 +43,8 @@ class Waiting(Protocol):
 class SentRequest:
     """A request whose answer is awaited.
 
-    `on_answer` is called with every answer, `on_late` with one that comes when nobody waits any
-    more. With `on_expired`, the deadline is reported there and the wait goes on.
+    `on_answer` is called with every answer, `on_late` with one that comes too late for the
+    caller. With `on_expired`, the deadline is reported there and the wait goes on.
     """
 
     __slots__ = (
@@ -75,7 +75,7 @@ class SentRequest:
     def fail(self, error: Exception) -> None:
         if not self.future.done():
             self.future.set_exception(error)
-            self.future.exception()  # nobody waits for a ping
+            self.future.exception()  # a ping is not awaited
 
     def expire(self, error: Exception) -> bool:
         if self._on_expired is not None:
@@ -85,7 +85,7 @@ class SentRequest:
         return self._on_answer is not None or self._on_late is not None
 
     def abandon(self) -> None:
-        """Whoever waited was cancelled. The answer may have come in the very same turn."""
+        """The caller was cancelled. The answer may have come in the very same turn."""
         if self._on_late is not None and self.future.done() and not self.future.cancelled():
             self._on_late(self.future.result())
 
@@ -172,7 +172,7 @@ class Waiters:
         return found
 
     def take_all(self) -> list[Waiting]:
-        """Those who have waited until now; nobody does any more."""
+        """Those who have waited until now. None are left."""
         waiting, self.by_id, self.timed = self.by_id, {}, 0
         self._late.clear()
         return list(waiting.values())

@@ -62,7 +62,7 @@ class ServerConnection(Peer):
         self._is_leaving = False
         self.heard_at = self._loop.time()
         self.idle_seconds = 0.0
-        """How long it may be silent by what it was told when it opened."""
+        """How long it may be silent, as agreed when it was opened."""
         self._refusal: FlintError | None = None
         self._late: asyncio.TimerHandle | None = None
 
@@ -163,7 +163,7 @@ class ServerConnection(Peer):
             if self._hello is not None:
                 data = self._take_hello(data)
             frames = self._decoder.feed(data)
-            # What could be answered at once is written below; nobody else has to see to it.
+            # What could be answered at once is written below; no timer is needed.
             self._flushing = True
             if frames:
                 self.heard_at = self._loop.time()  # bytes that never make a frame are no sign

@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 Mode = Literal["auto", "required"]
 
 OPEN_LOOK_SECONDS = 10.0
-"""How often it is looked for a first key while clients are connected and nobody has done so: most
+"""How often to look for a first key while clients are connected and none log in: most
 brokers without keys never get one, and should sleep."""
 
 REFUSED = "the API key is missing or not valid for this broker"

@@ -107,7 +107,7 @@ class KeyRing:
 
     def _is_closed_by(self, stamp: Stamp | None) -> bool:
         """Somebody has made a first key, and we cannot read it (it may be another user's): they
-        rely on nobody coming in without one."""
+        rely on a key being required."""
         if stamp is None or self.is_there:
             return False
         self.is_there = True

@@ -107,7 +107,7 @@ class LeasesById(Generic[Owner]):
             self.forget(one)
 
     def forget_old(self, now: float) -> None:
-        """What nobody settles and nobody gets again: retention took it, or the group was reset."""
+        """What is never settled or delivered again: retention took it, or the group was reset."""
         for one in [at for at, handed in self._out.items() if handed.until < now]:
             self.forget(one)
 
@@ -117,7 +117,7 @@ class LeasesById(Generic[Owner]):
 
 
 def leases_of(tokens_and_offsets: Iterable[tuple[int, int]]) -> list[Lease]:
-    """As the engine wants to be told of them."""
+    """The same as the engine takes them."""
     by_token: dict[int, list[int]] = {}
     for token, offset in tokens_and_offsets:
         by_token.setdefault(token, []).append(offset)

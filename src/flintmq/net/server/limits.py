@@ -10,7 +10,7 @@ from ..wire.frames import FRAME_BYTES_MAX
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
     connections: int = 10_000
     told: int = 100
-    """How many at a time, beyond those, are told why they are turned away."""
+    """Connections beyond that limit which get an answer, at a time; the others are cut off."""
     backlog: int = 1024
     """Connections that may be taken from the system in one turn."""
     frame_bytes: int = FRAME_BYTES_MAX

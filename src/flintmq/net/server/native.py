@@ -93,7 +93,7 @@ class NativeServer(Listener[ServerConnection]):
             self._sweep_later()
             return None
         if len(self._turned_away) >= self.limits.told:
-            connection.abort()  # a flood: nobody is told why
+            connection.abort()  # a flood gets no answers
         else:
             self._turned_away.add(connection)
         if self.is_draining:
@@ -130,8 +130,8 @@ class NativeServer(Listener[ServerConnection]):
         self._turned_away.discard(connection)
 
     def set_limits(self, limits: Limits) -> None:
-        """Also for connections that are open; but who was told when to ping is not let go of for
-        pinging no more often than that."""
+        """Also for connections that are open; but a client is not disconnected for keeping
+        the ping interval it was given."""
         super().set_limits(limits)
         if self._sweeping is not None:
             self._sweeping.cancel()
@@ -295,7 +295,7 @@ class NativeServer(Listener[ServerConnection]):
 
     def _begin_draining(self, seconds: float) -> None:
         for session in list(self._away.values()):
-            session.end()  # nobody comes back to this process
+            session.end()  # no client comes back to this process
         for session in list(self.sessions.values()):
             session.send(Op.DRAIN, 0, encode([seconds]))
 

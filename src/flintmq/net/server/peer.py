@@ -1,7 +1,7 @@
 """The other side of a connection: its address, its socket, whether it is read from, whether it is
 still there.
 
-What is said over it is each protocol's own.
+What is sent over it is each protocol's own.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ class Peer(asyncio.Protocol):
         return self._transport is not None and not self._transport.is_closing()
 
     def set_deadline(self, seconds: float | None, then: Callable[[], None] | None = None) -> None:
-        """Until when something has to be heard, and what is done else: it is cut off, unless told
-        otherwise. None: for as long as it likes."""
+        """Until when something has to be heard; else `then` is called, or the connection is cut
+        off. None: for as long as it likes."""
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None

@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ...batch import decode_all
-from ...broker_api import Fetch, Fetched, Filter, Joining, ReaderApi, Reading, TakeMode
+from ...broker_api import Fetch, Fetched, Filter, Joining, ReaderApi, ReaderOpening, TakeMode
 from ...client.partitioned_reader import PartitionedReader
 from ...errors import FlintError, InvalidRequest, TopicReplaced
 from ...group_model import Lease
@@ -156,7 +156,7 @@ async def open_reader(session: Session, c: OpenReaderRequest, frame: Frame) -> S
 
     async def open_plain(topic: Any, start: Start | None) -> ReaderApi:
         return await broker.open_reader(
-            Reading(topic, name=c.name, start=start, filter=filter, auto_create=auto_create)
+            ReaderOpening(topic, name=c.name, start=start, filter=filter, auto_create=auto_create)
         )
 
     if c.name is not None:
@@ -367,7 +367,7 @@ FRAME_ROOM_BYTES = 1 << 20
 
 
 async def extents(session: Session, c: ExtentsRequest, frame: Frame) -> Any:
-    """Of each topic its partitions, or the fault that keeps it from being told."""
+    """The partitions of each topic, or the error for it."""
     server = session.server
     at = start_of(c.at)
     found: list[Any] = []
@@ -412,7 +412,7 @@ async def take_leased(session: Session, c: TakeLeasedRequest, frame: Frame) -> A
         )
         if grant is None:
             if session.server.is_draining:
-                # There may be something, and nobody gets it from us: it is asked of the next one.
+                # There may be messages, but a stopping broker delivers none: the next one does.
                 await asyncio.get_running_loop().create_future()
             return None
         if c.auto_ack or not session.is_full():

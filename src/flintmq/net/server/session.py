@@ -133,7 +133,7 @@ class Session:
             self.end()
 
     def end(self) -> None:
-        """Give back everything; nobody can resume this any more."""
+        """Give back everything; the session cannot be resumed any more."""
         if not self._ended:
             self._ended = True
             self.server.forget(self)
@@ -165,7 +165,7 @@ class Session:
                 self.server.spawn(stream.close())
 
     def expel(self, error: NotAuthenticated) -> None:
-        """The key is gone: say so, and give back everything. Nobody can resume this."""
+        """The key is gone: say so, and give back everything. It cannot be resumed."""
         connection = self.connection
         self.silence()  # what is cut off is not answered one by one
         self.end()
@@ -195,7 +195,7 @@ class Session:
         for stream in list(self.streams.values()):
             try:
                 if isinstance(stream, OpenStream) and stream.left():
-                    requests.give_back(stream, [])  # never sent, so nobody has it
+                    requests.give_back(stream, [])  # never sent, so no client has it
                 await stream.close()
             except FlintError as error:
                 event(
@@ -231,7 +231,7 @@ class Session:
         self.send(Op.ERROR, request, encode(self.fault(error)))
 
     def fault(self, error: BaseException) -> Fault:
-        return told(error, self.client)
+        return client_fault(error, self.client)
 
     def is_full(self) -> bool:
         """Whether replies should wait: the client reads slower than we write, or is away."""
@@ -284,7 +284,7 @@ class Session:
 
     def receive(self, frame: Frame) -> None:
         if self._ended:
-            raise Closed("the session")  # what would be opened now, nobody would close
+            raise Closed("the session")  # what would be opened now would never be closed
         self.received += 1
         if frame.received:
             self._acknowledge(frame.received)
@@ -478,8 +478,8 @@ def undecodable(kind: type[Control], error: Exception) -> FlintError:
     return MalformedFrame(f"{kind.__name__}: {error}")
 
 
-def told(error: BaseException, client: str) -> Fault:
-    """An error as a client hears it. What we did not expect is logged."""
+def client_fault(error: BaseException, client: str) -> Fault:
+    """An error as it is sent to a client. An unexpected one is logged."""
     if isinstance(error, FlintError):
         return fault_of(error)
     if isinstance(error, asyncio.CancelledError):

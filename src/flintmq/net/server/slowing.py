@@ -2,7 +2,7 @@
 
 The wait grows with the failures of an address and is forgotten as time passes. It only ever
 concerns wrong answers: a right key is let in at once, wherever it comes from, as else one bad
-client could lock out all others behind the same address. That tells nobody anything, as the answer
+client could lock out all others behind the same address. That reveals nothing, as the answer
 itself says the same; and against 256 random bits, guessing faster is no help.
 """
 
@@ -23,7 +23,7 @@ KEPT_PER_ADDRESS_MAX = 10
 
 
 class Slowing:
-    """Invariant: bounded, whoever calls: so many addresses are known, so many answers kept."""
+    """Invariant: the number of known addresses and of kept answers is bounded."""
 
     def __init__(
         self,

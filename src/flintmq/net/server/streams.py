@@ -117,14 +117,14 @@ class OpenStream:
         request, max_rows = self._waiting
         try:
             rows = self._taken(max_rows)
-        except Exception as error:  # a fault of ours too: nobody waits for ever
+        except Exception as error:  # also for an internal error: the client must not wait for ever
             self._ended(request)
             self._session.fail(request, error)
             return
         if rows.runs or rows.gap is not None:
             self._answer(rows)
         elif self.reader is not None and self.is_ready():
-            self._rung()  # a filter looks at so many at a time, and lets others run
+            self._rung()  # a filter looks at some rows at a time, and lets others run
         elif self._at_once:
             self._answer(rows)
 
@@ -143,13 +143,13 @@ class OpenStream:
             except FlintError as error:
                 if not runs and gap is None:
                     raise
-                self._failed = error  # it is told by the next take
+                self._failed = error  # the next take raises it
                 break
             if rows is None:
                 break
             if rows.gap is not None:
                 if runs:
-                    self._left.appendleft(rows)  # a gap is told just before the rows behind it
+                    self._left.appendleft(rows)  # a gap is reported just before the rows behind it
                     break
                 gap = rows.gap
             head, rest, size = cut(rows.runs, wanted, room)
@@ -239,7 +239,7 @@ class OpenStream:
                     break  # has_room looks
                 self.look()
                 await asyncio.sleep(0)  # a filter may have found nothing, and looks on
-        except Exception as error:  # nobody waits for this task, but somebody for its stream
+        except Exception as error:  # this task is not awaited, but its stream is
             if self._waiting is not None:
                 request = self._waiting[0]
                 self._ended(request)
@@ -248,7 +248,7 @@ class OpenStream:
             self._watching = None
 
     def deny(self, error: FlintError) -> None:
-        """The key does not allow it any more: whoever waits hears so, and nothing is sent."""
+        """The key does not allow it any more: a waiting take fails, and nothing is sent."""
         self.denied = error
         self._left.clear()
         if self._waiting is not None:

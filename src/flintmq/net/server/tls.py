@@ -2,8 +2,8 @@
 
 `context` stays the same object for as long as the broker runs. Each handshake asks it for the
 certificate as it is now; connections that are open keep what they have. Files are looked at when
-somebody connects, at most every few seconds, and at once when told (`reload`, on SIGHUP): nothing
-polls, and what nobody connects to needs no new certificate.
+a client connects, at most every few seconds, and at once on SIGHUP (`reload`): nothing polls, and a
+port without clients needs no new certificate.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class ServerTls:
 
     @property
     def certificate(self) -> Certificate:
-        """The one that whoever connects now gets."""
+        """The certificate for new connections."""
         self._look()
         return self._certificate
 
@@ -165,7 +165,7 @@ class ServerTls:
     def _build(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
-        # Connections are few and long. Without tickets nobody comes back on the strength of a
+        # Connections are few and long. Without tickets no client comes back on the strength of a
         # client certificate that is not trusted any more.
         context.num_tickets = 0
         context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION

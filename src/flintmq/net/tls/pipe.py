@@ -1,7 +1,7 @@
 """TLS between a protocol and its socket: bytes in, bytes out. No socket, no loop.
 
 The same on every event loop; one write of many frames stays one write; and what the other side did
-wrong can be told to it before the connection ends, which the loops' own TLS does not do.
+wrong can be reported to it before the connection ends, which the loops' own TLS does not do.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ READ_BYTES = 16 * 1024
 """What one record holds at most: TLS gives no more at a time."""
 
 HANDSHAKE = 0x16
-"""The first byte of whoever begins to speak TLS."""
+"""The first byte of a TLS handshake."""
 ALERT = 0x15
 
 

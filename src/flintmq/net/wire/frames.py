@@ -10,9 +10,10 @@
          +------------------------+-----------------+------+---------+---------+---------+
 
 All numbers are little-endian. `length` counts everything behind itself. `id` is the request that a
-frame belongs to, 0 where it belongs to none. `received` is how many frames of this session whoever
-sends this has received. The control part is one MessagePack array, padded with zeros to a multiple
-of 8; record batches follow one behind the other, each a multiple of 8 itself, up to the end.
+frame belongs to, 0 where it belongs to none. `received` is how many frames of this session the
+sender of this has received. The control part is one MessagePack array, padded with zeros to a
+multiple of 8; record batches follow one behind the other, each a multiple of 8 itself, up to the
+end.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ def server_hello(theirs: Hello) -> tuple[bytes, bool]:
 
 
 def other_hello() -> bytes:
-    """What who begins in another way is told: who we are, and that nothing of it fits."""
+    """The answer to a client that begins in another way: who we are, and no common version."""
     return HELLO.pack(MAGIC, 0, VERSION, 0, 0)
 
 

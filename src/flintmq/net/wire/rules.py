@@ -91,7 +91,7 @@ def _administers(asker: Asker, control: Any) -> None:
 
 
 def _sets(asker: Asker, control: Any) -> None:
-    """Dead letters are published on behalf of whoever sends them there."""
+    """Dead letters are published on behalf of the key that sets this."""
     _administers(asker, control)
     target = control.options.get("dead_letter_topic")
     if target is not None:

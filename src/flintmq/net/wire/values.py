@@ -50,7 +50,7 @@ def start_of(fields: Any) -> Any:
     if isinstance(fields, list):
         if len(fields) == 2 and fields[0] == TIME and type(fields[1]) is int:
             try:
-                # Half a millisecond less: whoever rounds up to milliseconds gets the very same.
+                # Half a millisecond less: rounded up to milliseconds it is the very same.
                 return _EPOCH + timedelta(microseconds=fields[1] * 1000 - 500)
             except OverflowError:
                 pass
