@@ -3,7 +3,8 @@
 A new operation is a number in `Op`, a control part, and a row in `OPERATIONS`. If its control part
 holds just the arguments of a verb of BrokerApi, the row names the verb; the server then needs
 nothing more, and the client one line in `remote/broker.py`. Where the server has more to do, a
-function in `server/requests.py` goes first. Tests compare docs/security.md and docs/reference/protocol.md with the table.
+function in `server/requests.py` goes first. Tests compare docs/security.md and
+docs/reference/protocol.md with the table.
 
 Every control part is a MessagePack array, its fields in the order they have here; docs/reference/
 protocol.md says what they mean. Fields are only ever added at the end: a receiver takes the default
