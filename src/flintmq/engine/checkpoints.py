@@ -19,9 +19,9 @@ from ..batch import RecordBatch
 from ..clock import Timer
 from ..errors import FlintError, StorageFailed, StorageFull
 from ..storage.manifest import Manifest, ManifestStore, TopicRecord
-from ..storage.scrub import FoundDamage, cause_of
+from ..storage.scrub import FoundDamage
 from ..storage.segment_store import SegmentStore
-from ..storage.segments import Section, SegmentWriter, is_damage, joined
+from ..storage.segments import Section, SegmentWriter, cause_of, is_damage, joined
 from ..storage.topic_log import TopicLog
 from .recovery import RecoveryPace
 from .staged_segments import note_written, states_of, write_staged

@@ -18,7 +18,7 @@ from .filesystem import FileSystem
 from .group_files import GROUPS, files_of, groups_in, path_in
 from .journal_scan import JournalProblem, JournalScan, scan_journal
 from .manifest import COPY_NAME, NAME, Manifest, TopicRecord, read_manifest
-from .segments import HIDDEN_TOPIC, Segment
+from .segments import HIDDEN_TOPIC, Segment, cause_of
 
 
 class GroupListing(msgspec.Struct, frozen=True):
@@ -99,7 +99,7 @@ def list_directory(filesystem: FileSystem) -> Listing:
             try:
                 segments.append(_segment_listing(filesystem, path, name in used))
             except FlintError as error:
-                problems.append(JournalProblem(path, None, str(error).partition(";")[0]))
+                problems.append(JournalProblem(path, None, cause_of(error)))
         topics += [
             TopicListing(
                 topic.name,
@@ -145,7 +145,7 @@ def _missing_groups(filesystem: FileSystem, scan: JournalScan) -> list[JournalPr
 
 def _segment_listing(filesystem: FileSystem, name: str, is_in_use: bool) -> SegmentListing:
     with closing(Segment(filesystem, name)) as segment:
-        entries = [entry for topic in segment.topics() for entry in segment.entries(topic)]
+        entries = segment.all_entries()
         return SegmentListing(
             name,
             filesystem.size_of(name),
@@ -163,7 +163,7 @@ def _manifest(files: FileSystem, group: int, problems: list[JournalProblem]) -> 
     except UnsupportedFormat:
         raise
     except Corrupt as error:
-        problems.append(JournalProblem(path_in(files, NAME), None, str(error).partition(";")[0]))
+        problems.append(JournalProblem(path_in(files, NAME), None, cause_of(error)))
         return Manifest()
     if found is not None and found.group != group:
         what = f"is the manifest of group {found.group}, not of {group}"
@@ -199,7 +199,7 @@ def _verify_group(
     try:
         copy = read_manifest(files, COPY_NAME)
     except Corrupt as error:
-        note(COPY_NAME, str(error).partition(";")[0])
+        note(COPY_NAME, cause_of(error))
         copy = None
     segments = names_in(files, SEGMENTS)
     has_manifest, first = files.exists(NAME), scan.first(group)
@@ -233,22 +233,19 @@ def verify_segment(filesystem: FileSystem, name: str) -> list[JournalProblem]:
     try:
         segment = Segment(filesystem, name)
     except FlintError as error:
-        return [JournalProblem(name, None, str(error).partition(";")[0])]
+        return [JournalProblem(name, None, cause_of(error))]
     problems: list[JournalProblem] = []
     with closing(segment):
-        for topic in segment.topics():
-            for entry in segment.entries(topic):
-                try:
-                    segment.read(entry)
-                except FlintError as error:
-                    problems.append(
-                        JournalProblem(name, entry.position, str(error).partition(";")[0])
-                    )
+        for entry in segment.all_entries():
+            try:
+                segment.read(entry)
+            except FlintError as error:
+                problems.append(JournalProblem(name, entry.position, cause_of(error)))
         if not problems:
             try:
                 segment.verify()
             except FlintError as error:
-                problems.append(JournalProblem(name, None, str(error).partition(";")[0]))
+                problems.append(JournalProblem(name, None, cause_of(error)))
     return problems
 
 

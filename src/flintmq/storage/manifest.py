@@ -53,7 +53,6 @@ _VERSIONS = (1, 2)
 _HEADER = Layout("<8sIIQ")
 _CHANGES_NAME = "manifest.changes-"
 _CHANGES_MAGIC = b"FMQCHG1\0"
-_CHANGES_HEADER = Layout("<8sIIQ")
 _FRAME = Layout("<QQII")
 _PLACE = Layout("<QQ")
 
@@ -258,8 +257,8 @@ class _Changes:
         self.number = number
         self.name = f"{_CHANGES_NAME}{number:016d}"
         self._names = (self.name, f"{self.name}.copy")
-        self._header = _CHANGES_HEADER.pack(_CHANGES_MAGIC, 1, 0, number)
-        self._end = _CHANGES_HEADER.size
+        self._header = _HEADER.pack(_CHANGES_MAGIC, 1, 0, number)
+        self._end = _HEADER.size
         self._sequence = 0
         self.is_sound = True
         """Whether both files end with the last frame: then another may follow."""

@@ -42,7 +42,7 @@ from .manifest import (
     read_manifest,
     write_manifest,
 )
-from .segments import HIDDEN_TOPIC, Section, Segment, SegmentWriter, sections
+from .segments import HIDDEN_TOPIC, Section, Segment, SegmentWriter, cause_of, sections
 
 DURABLE = TopicOptions(storage="durable", retention_bytes=None)
 
@@ -119,7 +119,7 @@ def _plan_manifest(
         if found.manifest is not None:
             return
     except Corrupt as error:
-        why = str(error).partition(";")[0]
+        why = cause_of(error)
     segments, first = names_in(files, SEGMENTS), scan.first(group)
     try:
         kept = _of_group(read_manifest(files, COPY_NAME), group)

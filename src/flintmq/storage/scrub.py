@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 from ..batch.checksum import crc32c
 from ..errors import Corrupt, FlintError
 from .filesystem import FileSystem
-from .segments import Segment, is_damage, read_trailer
+from .segments import Segment, cause_of, is_damage, read_trailer
 
 PASS_SECONDS = 6 * 3600.0
 """How long after the last one a pass begins, at the earliest."""
@@ -50,19 +50,18 @@ def examine(filesystem: FileSystem, name: str) -> Iterator[int | FoundDamage]:
         return
     is_data_good = True
     with closing(segment):
-        for topic in segment.topics():
-            for entry in segment.entries(topic):
-                yield entry.length
-                try:
-                    segment.read(entry)
-                except FlintError as error:
-                    if not is_damage(error):
-                        return
-                    is_data_good = False
-                    is_proven, cause = isinstance(error, Corrupt), cause_of(error)
-                    yield FoundDamage(
-                        "messages", name, cause, topic, entry.base, entry.next, is_proven
-                    )
+        for entry in segment.all_entries():
+            yield entry.length
+            try:
+                segment.read(entry)
+            except FlintError as error:
+                if not is_damage(error):
+                    return
+                is_data_good = False
+                is_proven, cause = isinstance(error, Corrupt), cause_of(error)
+                yield FoundDamage(
+                    "messages", name, cause, entry.topic, entry.base, entry.next, is_proven
+                )
     if is_data_good:
         yield FoundDamage("copy", name, f"segment {name} has damaged control columns")
 
@@ -86,10 +85,6 @@ def _matches(filesystem: FileSystem, name: str) -> Generator[int, None, bool]:
             if checksum != wanted:
                 return False
     return True
-
-
-def cause_of(error: FlintError) -> str:
-    return str(error).partition(";")[0]
 
 
 class Scrubber:

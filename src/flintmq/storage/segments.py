@@ -386,6 +386,11 @@ def _corrupt(name: str, what: str) -> Corrupt:
     )
 
 
+def cause_of(error: FlintError) -> str:
+    """The text of an error without its remedy."""
+    return str(error).partition(";")[0]
+
+
 _PASSING = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 

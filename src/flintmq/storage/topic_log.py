@@ -21,7 +21,7 @@ from ..errors import Corrupt, FlintError
 from ..loop.disposal import let_go
 from .loading import ENOUGH_BATCHES, ENOUGH_BYTES, Load, NotLoaded
 from .segment_store import SegmentStore
-from .segments import BatchEntry, Section, Segment, is_damage
+from .segments import BatchEntry, Section, Segment, cause_of, is_damage
 from .sizes import Sizes
 
 _MEASURED_BYTES = 64 << 20
@@ -255,9 +255,8 @@ class TopicLog:
         """What the store could not read in two attempts is damaged."""
         if not is_damage(error):
             raise error
-        cause = str(error).partition(";")[0]
         is_proven = isinstance(error, Corrupt)
-        damage = self.note_damage(first, next, file, cause, is_proven)
+        damage = self.note_damage(first, next, file, cause_of(error), is_proven)
         raise damage.error(self._name) from error
 
     def note_damage(
