@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -118,7 +118,8 @@ class HttpConnection(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        cast(dict[str, Any], self.scope)["flintmq.connection"] = self
+        scope: Any = self.scope  # typed by ASGI, which has no key of ours
+        scope["flintmq.connection"] = self
         self._phase = "headers"
         self._body_bytes = 0
 
