@@ -1,8 +1,8 @@
 """What `flintmq bench` does to a broker: publish, read, both, a queue, one message at a time.
 
 A message begins with the time it was sent, in nanoseconds of this machine's monotonic clock, which
-publishers and subscribers share, in one process or in several. Nothing here waits for ever: who has
-not got what was sent some seconds after the last of it gives up, and says how many are missing.
+publishers and subscribers share, in one process or in several. Nothing here waits for ever: a
+subscriber gives up some seconds after the last message, and reports how many are missing.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class BenchRun:
         return count
 
     async def ready(self) -> None:
-        """Whoever receives is there: nobody publishes before that."""
+        """Wait until all subscribers are connected; publishing starts after that."""
         if self._meet is not None:
             await self._meet(Counter())
 

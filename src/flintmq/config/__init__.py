@@ -1,1 +1,1 @@
-"""What a broker can be told, and where it is told: a table, files, flags."""
+"""The settings of a broker, and where they come from: a table, files, flags."""

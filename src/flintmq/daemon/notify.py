@@ -1,6 +1,6 @@
-"""Tells the service manager how it stands: ready, reloading, stopping (systemd's Type=notify).
+"""Reports to the service manager: ready, reloading, stopping (systemd's Type=notify).
 
-A line in a datagram to the socket that it names; without one, nothing happens.
+A datagram to the socket in NOTIFY_SOCKET. Without that variable, nothing is sent.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ READY, STOPPING = "READY=1", "STOPPING=1"
 
 
 def notify(*lines: str) -> bool:
-    """Whether somebody was told. What goes wrong is nothing to fail for."""
+    """Returns whether it was sent. An error is ignored: the broker runs on without it."""
     place = os.environ.get("NOTIFY_SOCKET", "")
     if place[:1] not in ("/", "@"):
         return False

@@ -1,4 +1,4 @@
-"""Collections of garbage that keep nobody waiting, for a process that is a broker and nothing else.
+"""Garbage collection with short pauses, for a process that is a broker and nothing else.
 
 Python goes through everything that is held whenever that has grown by a quarter: with 20,000 topics
 everybody waits most of a second for it. Here, what outlives such a collection is taken out of those

@@ -1,8 +1,8 @@
 """Traces from publish to delivery: W3C `traceparent` in the headers, spans and metrics of
 OpenTelemetry.
 
-Nothing of OpenTelemetry is imported unless somebody asks for tracing, or has set it up in this
-process already. Names follow its semantic conventions for messaging.
+OpenTelemetry is imported only if tracing is requested, or if this process has set it up already.
+Names follow its semantic conventions for messaging.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SPANS_MAX = 64
 
 
 def tracing_for(wanted: bool | None) -> Tracing | None:
-    """What traces a connection; None if nobody wants it.
+    """Traces a connection; None if tracing is off.
 
     By default (None) it is on where OpenTelemetry is set up: its API is loaded, and has a provider
     of tracers that is more than its stand-in.
