@@ -65,7 +65,7 @@ class Access:
         found = self._known.get(topic)
         if found is None:
             plain = topic.partition("/")[0]  # a partition is its topic's
-            found = frozenset(
+            found = frozenset[Permission](
                 permission
                 for grant in self.grants
                 if matches(grant.pattern, plain)

@@ -48,12 +48,15 @@ class Timer(Protocol):
 class Clock(Protocol):
     def now_ms(self) -> int:
         """Wall time in milliseconds since 1970; may jump, unless it is a broker's."""
+        ...
 
     def monotonic(self) -> float:
         """Steady time in seconds; for durations and timeouts."""
+        ...
 
     def call_later(self, seconds: float, callback: Callable[[], object]) -> Timer:
         """Run `callback` on the event loop once `seconds` have passed."""
+        ...
 
 
 class SystemClock:

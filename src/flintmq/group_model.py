@@ -13,6 +13,7 @@ from .errors import InvalidRequest
 from .model import PRIORITY_MAX, Start
 
 Order = Literal["priority", "key", "log"]
+ORDERS: tuple[Order, ...] = get_args(Order)
 Kind = Literal["queue", "cursor"]
 
 LEASE_SECONDS = 30.0
@@ -106,9 +107,10 @@ class InFlight(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_order(order: str) -> Order:
-    if order not in get_args(Order):
-        raise InvalidRequest(f"order must be one of {', '.join(get_args(Order))}, not {order!r}")
-    return order  # type: ignore[return-value]
+    for known in ORDERS:
+        if order == known:
+            return known
+    raise InvalidRequest(f"order must be one of {', '.join(ORDERS)}, not {order!r}")
 
 
 def start_text(start: Start) -> str:

@@ -70,8 +70,7 @@ def unescape_name(name: str) -> str:
 
 
 def _is_forbidden(character: str) -> bool:
-    code = ord(character)
-    return code < 0x20 or 0x7F <= code < 0xA0 or character in _FORBIDDEN or 0xD800 <= code < 0xE000
+    return ord(character) in _escapes()
 
 
 def _check_characters(name: str, what: str) -> None:
@@ -110,15 +109,7 @@ def is_literal(pattern: str) -> bool:
 
 def matches(pattern: str, name: str) -> bool:
     """Whether one pattern matches one name. To match many, use PatternIndex."""
-    wanted, words = pattern.split("."), name.split(".")
-    if wanted[-1] == ">":
-        wanted.pop()
-        if len(words) <= len(wanted):
-            return False
-        words = words[: len(wanted)]
-    return len(wanted) == len(words) and all(
-        want in ("*", word) for want, word in zip(wanted, words, strict=True)
-    )
+    return covers(pattern, name)  # a name is a pattern that matches itself alone
 
 
 def covers(wide: str, narrow: str) -> bool:

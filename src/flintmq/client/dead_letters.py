@@ -95,7 +95,7 @@ def dead_letter_ids(which: Any, filter: object, verb: str) -> list[int] | None:
         raise InvalidRequest(f"{verb} takes `which` or `filter`, not both")
     if isinstance(which, DeadLetter | int) or not isinstance(which, Iterable):
         which = [which]
-    ids = [one.id if isinstance(one, DeadLetter) else one for one in which]
+    ids: list[Any] = [one.id if isinstance(one, DeadLetter) else one for one in which]
     for one in ids:
         if type(one) is not int or one < 0:
             raise InvalidRequest(

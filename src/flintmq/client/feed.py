@@ -22,7 +22,8 @@ class Feed(Consumer[FeedApi, Message, Rows]):
         filter: Filter | None,
     ) -> None:
         super().__init__(context, f"live feed {pattern!r}")
-        self.pattern, self.capacity, self.overflow = pattern, capacity, overflow
+        self.pattern, self.capacity = pattern, capacity
+        self.overflow: Overflow = overflow
         self._filter = filter
 
     def _no_rows(self) -> Rows:

@@ -7,7 +7,6 @@ asks for them: a read that is cancelled has taken nothing. `renewing` keeps thei
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from copy import copy
@@ -18,19 +17,17 @@ from ..broker_api import Grant, MemberApi, TakeMode
 from ..clock import Clock
 from ..errors import (
     Closed,
-    Disconnected,
     FilterFailed,
     FlintError,
     LeaseLost,
-    OutcomeUnknown,
     StorageFull,
 )
 from ..groups.ranges import sorted_ranges
-from ..observe.logs import event
 from ..observe.tracing import Tracing
 from ..rows import Origin, Run
 from .delivery import Deliveries, Delivery
-from .grips import Grip, acking, log, settle_lots
+from .errands import Errands
+from .grips import Grip, acking, settle_lots
 from .parking import Parking
 from .renewing import LeaseRenewals
 
@@ -67,7 +64,7 @@ class MessageIntake:
         self._tracing = tracing
         self._clock = clock
         self._group = group
-        self._lease, self._lease_max = lease, lease_max
+        self._lease = lease
         self._prefetch = prefetch
         self._refill_at = (prefetch + 1) // 2
         self._auto = auto
@@ -91,9 +88,9 @@ class MessageIntake:
         self._settled: deque[Item] = deque()
         """With ack="auto": settled, and to be handed out next."""
         self._wanted = 1
-        self._renewals = LeaseRenewals(clock, self, lease, lease_max)
+        self._errands = Errands(self._fail)
+        self._renewals = LeaseRenewals(clock, self, self._errands, lease, lease_max)
         self._parking = Parking(clock)
-        self._errands: set[asyncio.Task[None]] = set()
         self._growing: asyncio.Task[None] | None = None
         self._failed: Exception | None = None
         self._is_dead = False
@@ -328,7 +325,7 @@ class MessageIntake:
         """Release what was not handed out; that, by grip."""
         by_grip = _offsets_by_grip(items)
         for grip, offsets in by_grip.items():
-            self.send_off(grip.member.release([(grip.token, sorted_ranges(offsets))]))
+            self._errands.send_off(grip.member.release([(grip.token, sorted_ranges(offsets))]))
         return by_grip
 
     def _take_unseen(self, is_meant: Callable[[Item], bool]) -> list[Item]:
@@ -337,21 +334,6 @@ class MessageIntake:
         if unseen:
             self._ahead = deque(item for item in self._ahead if not is_meant(item))
         return unseen
-
-    def send_off(self, errand: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(self._run_errand(errand))
-        self._errands.add(task)
-        task.add_done_callback(self._errands.discard)
-
-    async def _run_errand(self, errand: Coroutine[Any, Any, None]) -> None:
-        try:
-            await errand
-        except LeaseLost:
-            pass  # it is somebody else's by now
-        except (Disconnected, OutcomeUnknown):
-            pass  # what it was to give back, the broker gives to others when its lease has ended
-        except Exception as error:
-            self._fail(error)
 
     # --- partitions that are added
 
@@ -391,24 +373,11 @@ class MessageIntake:
     def extended(self, grip: Grip, offset: int, lease_seconds: float) -> None:
         self._renewals.extended(grip, offset, lease_seconds)
 
-    def run_out(self, grip: Grip, offsets: Collection[int]) -> None:
+    def run_out(self, grip: Grip) -> list[int]:
         unseen = self._take_unseen(lambda item: item[0] is grip)
         self._give_back(unseen)
-        out = sorted(set(offsets).difference(map(_offset, unseen)))
-        if out:
-            named = ", ".join(map(str, out))
-            event(
-                log,
-                logging.WARNING,
-                "lease_ends",
-                f"{grip.topic} offset {named}: the lease of group {self._group!r} is not "
-                f"renewed any more, after lease_max={self._lease_max:g} seconds; the "
-                "message will be delivered again unless it is settled first",
-                topic=grip.topic,
-                group=self._group,
-                count=len(out),
-            )
         self._refill()
+        return list(map(_offset, unseen))
 
     def lose(self, lost: Mapping[Grip, Collection[int]]) -> None:
         for grip, offsets in lost.items():
@@ -458,8 +427,7 @@ class MessageIntake:
             await asyncio.wait(under_way)
         self._give_back(self._ahead)
         self._ahead.clear()
-        if self._errands:
-            await asyncio.wait(self._errands, timeout=GIVE_BACK_SECONDS)
+        await self._errands.wait(GIVE_BACK_SECONDS)
         failed: Exception | None = None
         for member in self._members:
             try:

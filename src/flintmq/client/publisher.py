@@ -67,7 +67,7 @@ class Publisher:
         self._qos, self._auto_create, self._timeout = qos, auto_create, timeout
         self._compression = batch_compression
         self._settings = settings
-        self._partition = partition
+        self._partition: Route | None = partition
         self._options: TopicOptions | None = None
         self._take_options()
         self._armed: Timer | asyncio.Handle | None = None

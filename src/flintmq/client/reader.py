@@ -31,7 +31,8 @@ class Reader(Consumer[ReaderApi, Message, Rows]):
     ) -> None:
         super().__init__(context, f"reader of {topic!r}")
         self.topic, self.name = topic, name
-        self._start, self._filter, self._auto_create = start, filter, auto_create
+        self._start: Start | None = start
+        self._filter, self._auto_create = filter, auto_create
         self._partitions = partitions
 
     def _take(self, max: int) -> Rows:

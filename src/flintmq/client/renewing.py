@@ -5,17 +5,20 @@ One timer renews what is unsettled, whole grants at a time; with nothing unsettl
 
 from __future__ import annotations
 
-from collections.abc import Collection, Coroutine, Iterable, Mapping
+import logging
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any, Protocol
+from typing import Protocol
 
 from ..broker_api import MemberApi
 from ..clock import Clock, Timer
 from ..errors import Disconnected, LeaseLost, OutcomeUnknown
 from ..group_model import Lease
 from ..groups.ranges import sorted_ranges
-from .grips import Grip
+from ..observe.logs import event
+from .errands import Errands
+from .grips import Grip, log
 
 
 @dataclass(slots=True)
@@ -42,25 +45,24 @@ class Renewal:
 class RenewalOwner(Protocol):
     """What holds the messages: an intake."""
 
-    def send_off(self, errand: Coroutine[Any, Any, None]) -> None:
-        """Carry this out in the background."""
-        ...
-
     def lose(self, lost: Mapping[Grip, Collection[int]]) -> None:
         """Other consumers have these offsets now."""
         ...
 
-    def run_out(self, grip: Grip, offsets: Collection[int]) -> None:
-        """The leases of these were renewed for as long as they may be."""
+    def run_out(self, grip: Grip) -> list[int]:
+        """Its leases are not renewed any more: give back what was not handed out, and say what."""
         ...
 
 
 class LeaseRenewals:
     """Renews the leases of grips by `lease` seconds, up to `lease_max` seconds in all."""
 
-    def __init__(self, clock: Clock, owner: RenewalOwner, lease: float, lease_max: float) -> None:
+    def __init__(
+        self, clock: Clock, owner: RenewalOwner, errands: Errands, lease: float, lease_max: float
+    ) -> None:
         self._clock = clock
         self._owner = owner
+        self._errands = errands
         self._lease, self._lease_max = lease, lease_max
         self._held: dict[Grip, Renewal] = {}
         self._timer: Timer | None = None
@@ -143,15 +145,31 @@ class LeaseRenewals:
             if renewal.ends >= may_end:
                 if renewal.ends <= now:
                     self.drop(grip)
-                    self._owner.run_out(grip, renewal.unsettled_of(grip))
+                    unseen = self._owner.run_out(grip)
+                    self._warn(grip, sorted(set(renewal.unsettled_of(grip)).difference(unseen)))
             elif renewal.due <= soon:
                 lease = min(self._lease, may_end - now)
                 renewal.ends = now + lease
                 renewal.due = self._next_look(renewal)
                 renewed.setdefault((grip.member, lease), {})[grip] = renewal
         for (member, lease), held in renewed.items():
-            self._owner.send_off(self._extend(member, held, lease))
+            self._errands.send_off(self._extend(member, held, lease))
         self._arm()
+
+    def _warn(self, grip: Grip, out: list[int]) -> None:
+        if out:
+            named = ", ".join(map(str, out))
+            event(
+                log,
+                logging.WARNING,
+                "lease_ends",
+                f"{grip.topic} offset {named}: the lease of group {grip.group!r} is not "
+                f"renewed any more, after lease_max={self._lease_max:g} seconds; the "
+                "message will be delivered again unless it is settled first",
+                topic=grip.topic,
+                group=grip.group,
+                count=len(out),
+            )
 
     async def _extend(self, member: MemberApi, held: dict[Grip, Renewal], lease: float) -> None:
         until = self._clock.monotonic() + lease

@@ -24,7 +24,8 @@ class Retrying(NamedTuple):
     @classmethod
     def checked(cls, verb: str, said: RetryKeywords) -> Retrying:
         check_keywords(verb, said, RetryKeywords)
-        options: Any = cls(**said)  # type: ignore[arg-type]
+        given: Any = said
+        options: Any = cls(**given)
         retries, jitter, retry_on = options.retries, options.jitter, options.retry_on
         if retries is not None and (type(retries) is not int or retries < 0):
             raise InvalidRequest(

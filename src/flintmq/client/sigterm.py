@@ -78,11 +78,13 @@ class _Forking(threading.local):
     """Python drops a signal that it is handed in the middle of a fork: the child is handed it when
     it has left SIGTERM to the system."""
 
+    _mask: set[int | signal.Signals] | None = None
+
     def begin(self) -> None:
         self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
 
     def end(self) -> None:
-        signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._mask or ())
 
     def end_in_child(self) -> None:
         global _was_heard

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
+from functools import partial
 from inspect import isawaitable, iscoroutinefunction
 from threading import Thread
 from typing import Any, Unpack, cast
@@ -302,8 +303,8 @@ def in_threads(
     async def call(message: Delivery) -> None:
         loop = asyncio.get_running_loop()
         # With the span of the message, and whatever else is of this task.
-        context = copy_context()
-        future = loop.run_in_executor(pool, context.run, handler, seen_there(message))
+        work = partial(copy_context().run, handler, seen_there(message))
+        future = loop.run_in_executor(pool, work)
         while not future.done():
             try:
                 await asyncio.wait([future])

@@ -129,6 +129,7 @@ class LoopThread:
         self._waiting: set[ThreadCall[Any]] = set()
         self._is_awake = False
         self._stopping = False
+        self._saying_farewell: asyncio.Task[None] | None = None
         self._closing = allocate_lock()
         self._errands: set[asyncio.Task[None]] = set()
         self._thread = threading.Thread(target=self._main, name="flintmq-loop", daemon=True)
@@ -294,7 +295,7 @@ class LoopThread:
     def _begin_farewell(self) -> None:
         if not self._stopping:
             self._stopping = True
-            self._farewell = self.loop.create_task(self._say_farewell())
+            self._saying_farewell = self.loop.create_task(self._say_farewell())
 
     async def _say_farewell(self) -> None:
         try:
