@@ -12,158 +12,109 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .api import connect
-    from .batch import BatchBuilder, RecordBatch
-    from .client.blocking import (
-        BlockingClient,
-        BlockingDeliveries,
-        BlockingDelivery,
-        BlockingFeed,
-        BlockingPublisher,
-        BlockingReader,
-        BlockingSubscription,
-        connect_sync,
-    )
-    from .client.client import Client
-    from .client.dead_letters import DeadLetter
-    from .client.delivery import Deliveries, Delivery
-    from .client.feed import Feed
-    from .client.publisher import Publisher
-    from .client.reader import Reader
-    from .client.subscription import Subscription
-    from .errors import (
-        BrokerFailed,
-        Closed,
-        Corrupt,
-        DataDirectoryInUse,
-        DecodeFailed,
-        Disconnected,
-        EncodeFailed,
-        FilterFailed,
-        FlintError,
-        GroupExists,
-        GroupNotFound,
-        InvalidRequest,
-        LeaseLost,
-        MalformedFrame,
-        MessagesLost,
-        MessageTooLarge,
-        MissingExtra,
-        NotAuthenticated,
-        NotStaged,
-        OutcomeUnknown,
-        PermissionDenied,
-        QueueFull,
-        RoutingFailed,
-        SparkUnavailable,
-        StorageFailed,
-        StorageFull,
-        TlsFailed,
-        TopicDeleted,
-        TopicExists,
-        TopicFull,
-        TopicNotFound,
-        TopicReplaced,
-        UnsupportedFormat,
-    )
-    from .group_model import GroupInfo, GroupStats, InFlight
-    from .model import Missed, Receipt, TopicInfo, TopicKeywords, TopicOptions, TopicStats
-    from .rows import Message, Metadata, Rows
+    from .api import connect as connect
+    from .batch import BatchBuilder as BatchBuilder
+    from .batch import RecordBatch as RecordBatch
+    from .client.blocking import BlockingClient as BlockingClient
+    from .client.blocking import BlockingDeliveries as BlockingDeliveries
+    from .client.blocking import BlockingDelivery as BlockingDelivery
+    from .client.blocking import BlockingFeed as BlockingFeed
+    from .client.blocking import BlockingPublisher as BlockingPublisher
+    from .client.blocking import BlockingReader as BlockingReader
+    from .client.blocking import BlockingSubscription as BlockingSubscription
+    from .client.blocking import connect_sync as connect_sync
+    from .client.client import Client as Client
+    from .client.dead_letters import DeadLetter as DeadLetter
+    from .client.delivery import Deliveries as Deliveries
+    from .client.delivery import Delivery as Delivery
+    from .client.feed import Feed as Feed
+    from .client.publisher import Publisher as Publisher
+    from .client.reader import Reader as Reader
+    from .client.subscription import Subscription as Subscription
+    from .errors import BrokerFailed as BrokerFailed
+    from .errors import Closed as Closed
+    from .errors import Corrupt as Corrupt
+    from .errors import DataDirectoryInUse as DataDirectoryInUse
+    from .errors import DecodeFailed as DecodeFailed
+    from .errors import Disconnected as Disconnected
+    from .errors import EncodeFailed as EncodeFailed
+    from .errors import FilterFailed as FilterFailed
+    from .errors import FlintError as FlintError
+    from .errors import GroupExists as GroupExists
+    from .errors import GroupNotFound as GroupNotFound
+    from .errors import InvalidRequest as InvalidRequest
+    from .errors import LeaseLost as LeaseLost
+    from .errors import MalformedFrame as MalformedFrame
+    from .errors import MessagesLost as MessagesLost
+    from .errors import MessageTooLarge as MessageTooLarge
+    from .errors import MissingExtra as MissingExtra
+    from .errors import NotAuthenticated as NotAuthenticated
+    from .errors import NotStaged as NotStaged
+    from .errors import OutcomeUnknown as OutcomeUnknown
+    from .errors import PermissionDenied as PermissionDenied
+    from .errors import QueueFull as QueueFull
+    from .errors import RoutingFailed as RoutingFailed
+    from .errors import SparkUnavailable as SparkUnavailable
+    from .errors import StorageFailed as StorageFailed
+    from .errors import StorageFull as StorageFull
+    from .errors import TlsFailed as TlsFailed
+    from .errors import TopicDeleted as TopicDeleted
+    from .errors import TopicExists as TopicExists
+    from .errors import TopicFull as TopicFull
+    from .errors import TopicNotFound as TopicNotFound
+    from .errors import TopicReplaced as TopicReplaced
+    from .errors import UnsupportedFormat as UnsupportedFormat
+    from .group_model import GroupInfo as GroupInfo
+    from .group_model import GroupStats as GroupStats
+    from .group_model import InFlight as InFlight
+    from .model import Missed as Missed
+    from .model import Receipt as Receipt
+    from .model import TopicInfo as TopicInfo
+    from .model import TopicKeywords as TopicKeywords
+    from .model import TopicOptions as TopicOptions
+    from .model import TopicStats as TopicStats
+    from .rows import Message as Message
+    from .rows import Metadata as Metadata
+    from .rows import Rows as Rows
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "connect",
-    "connect_sync",
-    "Client",
-    "Publisher",
-    "Reader",
-    "Feed",
-    "Subscription",
-    "BlockingClient",
-    "BlockingPublisher",
-    "BlockingReader",
-    "BlockingFeed",
-    "BlockingSubscription",
-    "Message",
-    "Rows",
-    "Delivery",
-    "Deliveries",
-    "BlockingDelivery",
-    "BlockingDeliveries",
-    "Metadata",
-    "Missed",
-    "Receipt",
-    "TopicInfo",
-    "TopicOptions",
-    "TopicKeywords",
-    "TopicStats",
-    "GroupInfo",
-    "GroupStats",
-    "InFlight",
-    "DeadLetter",
-    "RecordBatch",
-    "BatchBuilder",
-    "FlintError",
-    "InvalidRequest",
-    "MessageTooLarge",
-    "EncodeFailed",
-    "DecodeFailed",
-    "RoutingFailed",
-    "MissingExtra",
-    "NotStaged",
-    "TopicNotFound",
-    "TopicReplaced",
-    "MessagesLost",
-    "NotAuthenticated",
-    "PermissionDenied",
-    "TopicDeleted",
-    "TopicExists",
-    "TopicFull",
-    "QueueFull",
-    "GroupNotFound",
-    "GroupExists",
-    "LeaseLost",
-    "FilterFailed",
-    "Closed",
-    "Disconnected",
-    "TlsFailed",
-    "MalformedFrame",
-    "OutcomeUnknown",
-    "Corrupt",
-    "UnsupportedFormat",
-    "StorageFull",
-    "StorageFailed",
-    "BrokerFailed",
-    "DataDirectoryInUse",
-    "SparkUnavailable",
-    "__version__",
-]
 
 if not TYPE_CHECKING:  # type checkers see the imports above, and still find misspelt names
     _HOMES = {
         "api": "connect",
-        "batch": "BatchBuilder RecordBatch",
+        "client.blocking": (
+            "connect_sync BlockingClient BlockingPublisher BlockingReader BlockingFeed "
+            "BlockingSubscription BlockingDelivery BlockingDeliveries"
+        ),
         "client.client": "Client",
-        "client.dead_letters": "DeadLetter",
-        "client.delivery": "Deliveries Delivery",
-        "client.feed": "Feed",
         "client.publisher": "Publisher",
         "client.reader": "Reader",
+        "client.feed": "Feed",
         "client.subscription": "Subscription",
+        "rows": "Message Rows Metadata",
+        "client.delivery": "Delivery Deliveries",
+        "model": "Missed Receipt TopicInfo TopicOptions TopicKeywords TopicStats",
         "group_model": "GroupInfo GroupStats InFlight",
-        "model": "Missed Receipt TopicInfo TopicKeywords TopicOptions TopicStats",
-        "rows": "Message Metadata Rows",
+        "client.dead_letters": "DeadLetter",
+        "batch": "RecordBatch BatchBuilder",
+        "errors": (
+            "FlintError InvalidRequest MessageTooLarge EncodeFailed DecodeFailed "
+            "RoutingFailed MissingExtra NotStaged TopicNotFound TopicReplaced MessagesLost "
+            "NotAuthenticated PermissionDenied TopicDeleted TopicExists TopicFull QueueFull "
+            "GroupNotFound GroupExists LeaseLost FilterFailed Closed Disconnected TlsFailed "
+            "MalformedFrame OutcomeUnknown Corrupt UnsupportedFormat StorageFull "
+            "StorageFailed BrokerFailed DataDirectoryInUse SparkUnavailable"
+        ),
     }
     _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
+    __all__ = [*_HOME_OF, "__version__"]
 
     def __getattr__(name: str) -> Any:
         """A part is loaded when it is first asked for: `flintmq --help` waits for none of them."""
-        if name not in __all__:
+        if name not in _HOME_OF:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        is_blocking = name == "connect_sync" or name.startswith("Blocking")
-        home = _HOME_OF.get(name, "client.blocking" if is_blocking else "errors")
-        found = globals()[name] = getattr(import_module(f".{home}", __name__), name)
+        found = globals()[name] = getattr(import_module(f".{_HOME_OF[name]}", __name__), name)
         return found
 
     def __dir__() -> list[str]:

@@ -15,7 +15,7 @@ from .errors import InvalidRequest
 from .fsync_policy import FsyncPolicy
 from .model import Seconds, timeout_seconds
 from .observe.logs import event
-from .observe.tracing import Tracing, tracing_for
+from .observe.tracing import tracing_for
 from .serde.codec import DECODED_BYTES_MAX, Codec
 
 OnFull = Literal["block", "raise"]
@@ -89,6 +89,8 @@ def connect(
         raise InvalidRequest(
             f"{' and '.join(named)} is for TLS: connect to flints://host:port, not {url!r}"
         )
+    codec = Codec(decoded_bytes_max)
+    broker: BrokerApi
     if scheme == "memory" and separator:
         if rest:
             raise InvalidRequest(
@@ -97,29 +99,25 @@ def connect(
             )
         from .engine.broker import Broker
 
-        codec = Codec(decoded_bytes_max)
-        return _client(url, Broker(clock, codec), codec, auto_create, timeout, spans)
-    if scheme == "file" and separator:
-        return _durable(
-            url,
-            rest,
-            FsyncPolicy.parse(fsync),
-            auto_create,
-            timeout,
-            decoded_bytes_max,
-            clock,
-            spans,
+        broker = Broker(clock, codec)
+    elif scheme == "file" and separator:
+        policy = FsyncPolicy.parse(fsync)
+        directory = _directory(url, rest)
+        from .engine.host import durable_broker
+        from .storage.filesystem import LocalFileSystem
+
+        broker = durable_broker(
+            LocalFileSystem(directory), clock=clock, decoder=codec, fsync=policy
         )
-    if scheme in ("flint", "flints") and separator:
+    elif scheme in ("flint", "flints") and separator:
         from .net.remote.broker import RemoteBroker
 
-        codec = Codec(decoded_bytes_max)
         tls = None
         if scheme == "flints":
             from .net.remote.tls import ClientTls
 
             tls = ClientTls.given(ca=tls_ca, cert=tls_cert, key=tls_key, verify=tls_verify)
-        far = RemoteBroker(
+        broker = RemoteBroker(
             url,
             clock=clock,
             decoder=codec,
@@ -129,10 +127,16 @@ def connect(
             api_key=_checked_key(api_key),
             tls=tls,
         )
-        return _client(url, far, codec, auto_create, timeout, spans)
-    raise InvalidRequest(
-        f"unknown broker URL {url!r}; use memory://, file://, flint:// or flints://"
-    )
+    else:
+        raise InvalidRequest(
+            f"unknown broker URL {url!r}; use memory://, file://, flint:// or flints://"
+        )
+    kind = Client
+    if spans is not None:
+        from .client.traced import TracedClient
+
+        kind = TracedClient
+    return kind(broker, codec, auto_create=auto_create, timeout=timeout, tracing=spans, url=url)
 
 
 def _checked_key(given: str | None) -> str | None:
@@ -148,16 +152,7 @@ def _checked_key(given: str | None) -> str | None:
     return key or None
 
 
-def _durable(
-    url: str,
-    path: str,
-    fsync: FsyncPolicy,
-    auto_create: bool,
-    timeout: Seconds | None,
-    decoded_bytes_max: int,
-    clock: Clock | None,
-    spans: Tracing | None,
-) -> Client:
+def _directory(url: str, path: str) -> Path:
     if not path.startswith("/"):
         raise InvalidRequest(
             f"file:// needs an absolute path, for example file:///var/lib/flint; not {url!r}"
@@ -168,14 +163,7 @@ def _durable(
         raise InvalidRequest(f"the path of {url!r} is not valid Unicode") from None
     if "\0" in directory:
         raise InvalidRequest(f"the path of {url!r} contains a NUL character")
-    from .engine.host import durable_broker
-    from .storage.filesystem import LocalFileSystem
-
-    codec = Codec(decoded_bytes_max)
-    broker = durable_broker(
-        LocalFileSystem(Path(directory)), clock=clock, decoder=codec, fsync=fsync
-    )
-    return _client(url, broker, codec, auto_create, timeout, spans)
+    return Path(directory)
 
 
 def _url_by_default() -> str:
@@ -184,20 +172,3 @@ def _url_by_default() -> str:
     url = url or "memory://"
     event(_log, logging.INFO, "url_by_default", f"connect() without a URL: {url}, {why}", url=url)
     return url
-
-
-def _client(
-    url: str,
-    broker: BrokerApi,
-    codec: Codec,
-    auto_create: bool,
-    timeout: Seconds | None,
-    spans: Tracing | None,
-) -> Client:
-    if spans is None:
-        return Client(broker, codec, auto_create=auto_create, timeout=timeout, url=url)
-    from .client.traced import TracedClient
-
-    return TracedClient(
-        broker, codec, auto_create=auto_create, timeout=timeout, tracing=spans, url=url
-    )

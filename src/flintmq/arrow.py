@@ -25,8 +25,6 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from functools import lru_cache
-from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from .batch import (
@@ -43,9 +41,10 @@ from .batch import (
     RecordBatch,
     RowSource,
 )
+from .batch.arrow_checksums import pyarrow_modules
 from .batch.columns import BinaryColumn
 from .batch.format import ABSENT, TEXT, Buffer
-from .errors import Corrupt, MissingExtra
+from .errors import Corrupt
 
 if TYPE_CHECKING:
     import pyarrow
@@ -53,7 +52,7 @@ if TYPE_CHECKING:
 
 def to_arrow(batch: RecordBatch) -> pyarrow.RecordBatch:
     """The rows of a batch as Arrow columns. Raises Corrupt where they do not hold together."""
-    pa, _ = _pyarrow()
+    pa, _ = pyarrow_modules()
     try:
         view = ColumnView(batch)
         columns = [
@@ -76,7 +75,7 @@ def table_of(
     runs: Sequence[tuple[RowSource, int, int, Sequence[int] | None]],
 ) -> pyarrow.Table:
     """Ranges of rows, or the picked ones of them, as one table."""
-    pa, _ = _pyarrow()
+    pa, _ = pyarrow_modules()
     parts = []
     for source, start, stop, picks in runs:
         if isinstance(source, BatchBuilder):
@@ -92,7 +91,7 @@ def table_of(
 @lru_cache(maxsize=1)
 def arrow_schema() -> pyarrow.Schema:
     """The columns that `to_arrow` gives, the same for every batch."""
-    pa, _ = _pyarrow()
+    pa, _ = pyarrow_modules()
     time = pa.timestamp("ms", tz="UTC")
     return pa.schema(
         [
@@ -109,14 +108,6 @@ def arrow_schema() -> pyarrow.Schema:
     )
 
 
-@lru_cache(maxsize=1)
-def _pyarrow() -> tuple[ModuleType, ModuleType]:
-    try:
-        return import_module("pyarrow"), import_module("pyarrow.compute")
-    except ImportError as error:
-        raise MissingExtra("the Arrow view", "arrow") from error
-
-
 class ColumnView:
     """Arrow arrays over the memory of one batch.
 
@@ -126,7 +117,7 @@ class ColumnView:
     """
 
     def __init__(self, batch: RecordBatch) -> None:
-        self._pa, self._compute = _pyarrow()
+        self._pa, self._compute = pyarrow_modules()
         raw, layout = batch.payload()
         self._batch, self._layout = batch, layout
         self._rows = batch.row_count

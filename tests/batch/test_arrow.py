@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flintmq import arrow
 from flintmq.arrow import arrow_schema, to_arrow
 from flintmq.batch import UNSTAMPED, BatchBuilder, RecordBatch
+from flintmq.batch.arrow_checksums import pyarrow_modules
 from flintmq.batch.format import HEADER_BYTES
 from flintmq.errors import Corrupt, FlintError, MissingExtra
 from flintmq.installing import remedy
@@ -271,9 +271,9 @@ def view_or_refused(data: bytes) -> None:
 
 def test_without_pyarrow_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    arrow._pyarrow.cache_clear()
+    pyarrow_modules.cache_clear()
     try:
         with pytest.raises(MissingExtra, match=re.escape(remedy("arrow"))):
             to_arrow(every_column())
     finally:
-        arrow._pyarrow.cache_clear()
+        pyarrow_modules.cache_clear()

@@ -5,55 +5,30 @@
 
 from __future__ import annotations
 
-from .builder import BatchBuilder, absolute, concat, lost_rows, slice_batch
-from .compression import check_compression
-from .format import (
-    CONTENT_TYPES,
-    DELIVER_AT,
-    EXPIRY,
-    HEADERS,
-    KEY_HASH,
-    KEYS,
-    NOT_PLAIN,
-    OBJECTS,
-    PRIORITY,
-    PRODUCER,
-    RELATIVE,
-    TIMES,
-    UNSTAMPED,
-    HeaderValue,
-    Key,
-    RowSource,
-    key_hash,
-)
-from .record_batch import DecodeCache, LostBatch, RecordBatch, decode_all
-
-__all__ = [
-    "BatchBuilder",
-    "RecordBatch",
-    "RowSource",
-    "DecodeCache",
-    "absolute",
-    "LostBatch",
-    "concat",
-    "lost_rows",
-    "slice_batch",
-    "decode_all",
-    "check_compression",
-    "key_hash",
-    "Key",
-    "HeaderValue",
-    "UNSTAMPED",
-    "PRIORITY",
-    "EXPIRY",
-    "DELIVER_AT",
-    "KEY_HASH",
-    "PRODUCER",
-    "RELATIVE",
-    "KEYS",
-    "HEADERS",
-    "CONTENT_TYPES",
-    "TIMES",
-    "OBJECTS",
-    "NOT_PLAIN",
-]
+from .builder import BatchBuilder as BatchBuilder
+from .builder import absolute as absolute
+from .builder import concat as concat
+from .builder import lost_rows as lost_rows
+from .builder import slice_batch as slice_batch
+from .compression import check_compression as check_compression
+from .format import CONTENT_TYPES as CONTENT_TYPES
+from .format import DELIVER_AT as DELIVER_AT
+from .format import EXPIRY as EXPIRY
+from .format import HEADERS as HEADERS
+from .format import KEY_HASH as KEY_HASH
+from .format import KEYS as KEYS
+from .format import NOT_PLAIN as NOT_PLAIN
+from .format import OBJECTS as OBJECTS
+from .format import PRIORITY as PRIORITY
+from .format import PRODUCER as PRODUCER
+from .format import RELATIVE as RELATIVE
+from .format import TIMES as TIMES
+from .format import UNSTAMPED as UNSTAMPED
+from .format import HeaderValue as HeaderValue
+from .format import Key as Key
+from .format import RowSource as RowSource
+from .format import key_hash as key_hash
+from .record_batch import DecodeCache as DecodeCache
+from .record_batch import LostBatch as LostBatch
+from .record_batch import RecordBatch as RecordBatch
+from .record_batch import decode_all as decode_all

@@ -9,10 +9,10 @@ the library, one by one.
 from __future__ import annotations
 
 from functools import cache
-from importlib import import_module
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from ..errors import extra_module
 from .checksum import crc32c
 
 if TYPE_CHECKING:
@@ -25,9 +25,17 @@ ROWS_MIN = 64
 _POLYNOMIAL = 0x82F63B78  # of CRC32C, lowest bit first
 
 
+@cache
+def pyarrow_modules() -> tuple[Any, Any]:
+    """pyarrow and pyarrow.compute, imported when first used."""
+    what = "the Arrow view"
+    pa = extra_module(what, "arrow", "pyarrow")
+    return pa, extra_module(what, "arrow", "pyarrow.compute")
+
+
 def checksums(offsets: pyarrow.Array, data: Any) -> pyarrow.Array:
     """The CRC32C of each byte string, as uint32. Offsets are int32 and one more than strings."""
-    pa, compute = import_module("pyarrow"), import_module("pyarrow.compute")
+    pa, compute = pyarrow_modules()
     count = len(offsets) - 1
     ends = offsets.slice(1)
     lengths = compute.subtract(ends, offsets.slice(0, count))
@@ -53,14 +61,14 @@ def checksums(offsets: pyarrow.Array, data: Any) -> pyarrow.Array:
 
 @cache
 def _of_zeros() -> Any:
-    pa = import_module("pyarrow")
+    pa, _ = pyarrow_modules()
     return pa.array([crc32c(bytes(length)) for length in range(LENGTH_MAX + 1)], pa.uint32())
 
 
 @cache
 def _words(following: int) -> Any:
     """What each of the 256 bytes adds, with so many bytes behind it."""
-    pa = import_module("pyarrow")
+    pa, _ = pyarrow_modules()
     return pa.array(_table(following), pa.uint32())
 
 

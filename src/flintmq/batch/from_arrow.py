@@ -19,14 +19,11 @@ Needs pyarrow, which is imported when first used.
 
 from __future__ import annotations
 
-from functools import lru_cache
-from importlib import import_module
 from struct import unpack_from
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from ..errors import InvalidRequest, MissingExtra
-from .arrow_checksums import checksums
+from ..errors import InvalidRequest
+from .arrow_checksums import checksums, pyarrow_modules
 from .compression import compress_payload
 from .format import (
     ABSENT,
@@ -101,7 +98,7 @@ def from_arrow(
 
 def key_hashes(keys: pyarrow.Array) -> pyarrow.Array:
     """`key_hash` of every key, as uint32; 0 where there is none."""
-    pa, compute = _pyarrow()
+    pa, compute = pyarrow_modules()
     if keys.null_count == len(keys):
         return _zeros(len(keys), pa.uint32())
     offsets, data = _spans(keys)
@@ -115,19 +112,11 @@ def key_hashes(keys: pyarrow.Array) -> pyarrow.Array:
     return hashes
 
 
-@lru_cache(maxsize=1)
-def _pyarrow() -> tuple[ModuleType, ModuleType]:
-    try:
-        return import_module("pyarrow"), import_module("pyarrow.compute")
-    except ImportError as error:
-        raise MissingExtra("the Arrow view", "arrow") from error
-
-
 # --- the sections
 
 
 def _control(found: dict[str, Any], parts: list[Part]) -> int:
-    pa, compute = _pyarrow()
+    pa, compute = pyarrow_modules()
     columns = 0
     priority = found.get("priority")
     if priority is not None and priority.null_count < len(priority):
@@ -157,7 +146,7 @@ def _control(found: dict[str, Any], parts: list[Part]) -> int:
 
 
 def _payload(found: dict[str, Any], parts: list[Part]) -> int:
-    pa, compute = _pyarrow()
+    pa, compute = pyarrow_modules()
     columns = 0
     values = found["value"]
     if values.null_count:
@@ -186,7 +175,7 @@ def _payload(found: dict[str, Any], parts: list[Part]) -> int:
 
 
 def _add_headers(parts: list[Part], headers: Any) -> int:
-    pa, compute = _pyarrow()
+    pa, compute = pyarrow_modules()
     if pa.types.is_map(headers.type):
         pair = pa.struct([("name", headers.type.key_type), ("value", headers.type.item_type)])
         headers = headers.cast(pa.list_(pair))
@@ -208,7 +197,7 @@ def _add_headers(parts: list[Part], headers: Any) -> int:
 
 
 def _add_content_types(parts: list[Part], types: Any) -> int:
-    pa, compute = _pyarrow()
+    pa, compute = pyarrow_modules()
     if pa.types.is_dictionary(types.type):
         types = types.cast(types.type.value_type)
     types = compute.if_else(compute.equal(types, ""), pa.scalar(None, types.type), types)
@@ -232,7 +221,7 @@ def _add_content_types(parts: list[Part], types: Any) -> int:
 
 
 def _milliseconds(times: Any) -> Any:
-    pa, compute = _pyarrow()
+    pa, compute = pyarrow_modules()
     whole = times.cast(pa.timestamp("ms", times.type.tz), safe=False).cast(pa.int64())
     # 0 means that there is none; a time of long ago is still one.
     return compute.fill_null(compute.max_element_wise(whole, 1, skip_nulls=False), 0)
@@ -240,7 +229,7 @@ def _milliseconds(times: Any) -> Any:
 
 def _below_zero(durations: Any, name: str) -> Any:
     """Durations as they are in a batch: negative, 0 for none."""
-    pa, compute = _pyarrow()
+    pa, compute = pyarrow_modules()
     whole = durations.cast(pa.duration("ms"), safe=False).cast(pa.int64())
     shortest = compute.min(whole).as_py()
     if shortest < 0:
@@ -251,7 +240,7 @@ def _below_zero(durations: Any, name: str) -> Any:
 
 
 def _zeros(count: int, kind: Any) -> Any:
-    pa, _ = _pyarrow()
+    pa, _ = pyarrow_modules()
     data = pa.py_buffer(bytes(count * kind.bit_width // 8))
     return pa.Array.from_buffers(kind, count, [None, data])
 
@@ -271,7 +260,7 @@ def _add_binary(parts: list[Part], items: Any) -> None:
 
 def _spans(items: Any) -> tuple[Part, Part]:
     """The offsets of byte strings, beginning with 0, and what they point into."""
-    pa, compute = _pyarrow()
+    pa, compute = pyarrow_modules()
     if items.null_count:
         items = compute.fill_null(items, "" if pa.types.is_string(items.type) else b"")
     _, spans, data = items.buffers()

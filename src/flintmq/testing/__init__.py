@@ -7,16 +7,10 @@ installed; see docs/testing.md.
 
 from __future__ import annotations
 
-from .manual_clock import ManualClock, settle
-from .simulated_filesystem import Crashed, SimulatedFileSystem
-from .waiting import advance_sync, wait_consumed, wait_consumed_sync
-
-__all__ = [
-    "ManualClock",
-    "SimulatedFileSystem",
-    "Crashed",
-    "advance_sync",
-    "settle",
-    "wait_consumed",
-    "wait_consumed_sync",
-]
+from .manual_clock import ManualClock as ManualClock
+from .manual_clock import settle as settle
+from .simulated_filesystem import Crashed as Crashed
+from .simulated_filesystem import SimulatedFileSystem as SimulatedFileSystem
+from .waiting import advance_sync as advance_sync
+from .waiting import wait_consumed as wait_consumed
+from .waiting import wait_consumed_sync as wait_consumed_sync

@@ -6,19 +6,11 @@ per connection, and a call hands it a function and waits for the answer.
 
 from __future__ import annotations
 
-from .client import BlockingClient, connect_sync
-from .consuming import BlockingFeed, BlockingReader
-from .delivery import BlockingDeliveries, BlockingDelivery
-from .publisher import BlockingPublisher
-from .subscription import BlockingSubscription
-
-__all__ = [
-    "BlockingClient",
-    "BlockingDeliveries",
-    "BlockingDelivery",
-    "BlockingFeed",
-    "BlockingPublisher",
-    "BlockingReader",
-    "BlockingSubscription",
-    "connect_sync",
-]
+from .client import BlockingClient as BlockingClient
+from .client import connect_sync as connect_sync
+from .consuming import BlockingFeed as BlockingFeed
+from .consuming import BlockingReader as BlockingReader
+from .delivery import BlockingDeliveries as BlockingDeliveries
+from .delivery import BlockingDelivery as BlockingDelivery
+from .publisher import BlockingPublisher as BlockingPublisher
+from .subscription import BlockingSubscription as BlockingSubscription
