@@ -355,8 +355,6 @@ class RowsOf(Sequence[M]):
             return NotImplemented
         return len(self) == len(other) and all(a == b for a, b in zip(self, other, strict=True))
 
-    __hash__ = None  # type: ignore[assignment]
-
     def __repr__(self) -> str:
         name = type(self).__name__
         return f"{name}({len(self)} messages)" if self else f"{name}([])"

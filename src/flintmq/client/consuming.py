@@ -146,14 +146,15 @@ class Consumer(AsyncIterator[M], Generic[Api, M, R]):
             await self._turns.pause()
         stream: Any = self._opened or self._api
         message: M | None = stream.take_one()
-        if message is None:
-            try:
-                message = (await self._wait_for_rows(1, None))[0]
-            except Closed:
-                if self._closed:
-                    raise StopAsyncIteration from None
-                raise
-        return message
+        if message is not None:
+            return message
+        try:
+            first: M = (await self._wait_for_rows(1, None))[0]
+            return first
+        except Closed:
+            if self._closed:
+                raise StopAsyncIteration from None
+            raise
 
     def __await__(self) -> Generator[Any, None, Self]:
         return self._enter().__await__()

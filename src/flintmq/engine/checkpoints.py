@@ -90,7 +90,7 @@ class Checkpoints:
     async def _run(self) -> FlintError | None:
         began = perf_counter()
         host, kept = self._host, self._kept
-        is_done = False
+        is_done, plan = False, None
         try:
             failure = self._shard.proposer.failure
             if failure is not None:
@@ -111,7 +111,8 @@ class Checkpoints:
             if host.journal_full is not None:
                 self._try_later()
         except StorageFull as error:
-            self._shard.state.changed |= plan.changed
+            if plan is not None:
+                self._shard.state.changed |= plan.changed
             self.failures += 1
             self.full = error
             host.note_room()
@@ -305,7 +306,7 @@ class Checkpoints:
                 for batch in joined([*earlier, *flush.tail], CHUNK_ROWS, CHUNK_BYTES):
                     writer.add(flush.topic, batch)
                 if writer is own:
-                    sections.update(own.seal())
+                    sections.update(writer.seal())
             if shared is not None:
                 sections.update(shared.seal())
         finally:

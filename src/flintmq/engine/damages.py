@@ -96,7 +96,7 @@ class Damages:
         if found.what == "messages" and found.topic != HIDDEN_TOPIC:
             log = logs.get(found.topic)
             if log is not None and log.holds(found.file, found.first):
-                log.note_damage(*found[4:6], found.file, found.cause, found.is_proven)
+                log.note_damage(found.first, found.next, found.file, found.cause, found.is_proven)
             return
         event(
             _log,

@@ -71,7 +71,8 @@ class Proposer:
         durability: Durability,
         on_fault: Callable[[str, Exception], None],
     ) -> None:
-        self.log, self._apply, self.durability = log, apply, durability
+        self.log, self._apply = log, apply
+        self.durability: Durability = durability
         self.is_instant = log.is_instant
         self._on_fault = on_fault
         self._flying: deque[_Proposal] = deque()

@@ -47,9 +47,11 @@ PLACES: dict[Place, PlaceRow] = {
 _READY: tuple[Place, ...] = ("returned", "parked", "ahead")
 """Where what comes back may be: it waits for its key, or the cursors have yet to come to it."""
 
-_ANY: tuple[Place, ...] = tuple(PLACES)
 _NEXT: dict[Place, tuple[Place, ...]] = {"parked": ("returned",)}
 """When a key is free, the next of it has its turn."""
+_DONE: dict[Place, tuple[Place, ...]] = {
+    place: ("settled", *_NEXT.get(place, ())) for place in PLACES
+}
 
 MOVES: dict[str, dict[Place, tuple[Place, ...]]] = {
     # handing out
@@ -65,8 +67,8 @@ MOVES: dict[str, dict[Place, tuple[Place, ...]]] = {
     "finish": {"leased": ("limbo",), "returned": ("limbo",), "ahead": ("limbo",)},
     "set_aside": {"selected": ("limbo",), "returned": ("limbo",), "ahead": ("limbo",)},
     "unfinish": {"limbo": _READY, "leased": ("parked",), **_NEXT},
-    "apply_settle": dict.fromkeys(_ANY, ("settled",)) | {"parked": ("settled", "returned")},
-    "drop_before": dict.fromkeys(_ANY, ("settled",)) | {"parked": ("settled", "returned")},
+    "apply_settle": _DONE,
+    "drop_before": _DONE,
     # giving back. By key, what was granted behind goes back too.
     "nack": {
         "leased": (*_READY, "delayed"),

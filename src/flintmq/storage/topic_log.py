@@ -137,9 +137,10 @@ class TopicLog:
 
     # --- appending and flushing
 
-    def append(self, batch: BatchBuilder | RecordBatch, now_ms: int = 0) -> int:
+    def append(self, rows: BatchBuilder | RecordBatch, now_ms: int = 0) -> int:
         """Add a stamped batch at the end; the offset of its first message."""
-        assert isinstance(batch, RecordBatch), "the journal has batches only"
+        assert isinstance(rows, RecordBatch), "the journal has batches only"
+        batch = rows
         assert batch.base_offset == self.next_offset, "offsets follow each other without a gap"
         batch.cache = self._cache
         self._tail.append(batch)

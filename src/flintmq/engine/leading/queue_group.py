@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ...broker_api import Filter, Grant
 from ...clock import Timer
 from ...errors import FlintError
-from ...group_model import GroupInfo, Ranges
+from ...group_model import GroupInfo, Order, Ranges
 from ...groups.ranges import offsets_in
 from ...loop.pace import pace
 from ...observe.logs import limited
@@ -68,7 +68,8 @@ class QueueGroup:
         filter_of: Callable[[GroupState], Filter | None],
     ) -> None:
         self.topic, self.state, self.queue = topic, state, state.queue
-        self.name, self.order = state.name, state.order
+        self.name = state.name
+        self.order: Order = state.order
         self._filter_of = filter_of
         self.is_ending = False
         """The broker is about to stop: nothing is handed out any more, and who leaves keeps what it
@@ -85,7 +86,7 @@ class QueueGroup:
         self._loads_in_vain = 0
         self.counter: Counter[str] = Counter()
         self.drops: Counter[str] = Counter()
-        self.oldest = (-1, 0)
+        self.oldest: tuple[int, int] = (-1, 0)
         """An offset, and the time of the message there."""
         self.picking, self.settling, self.burying = Picking(self), Settling(self), Burying(self)
         state.observer = self

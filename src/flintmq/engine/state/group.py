@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from ...group_model import Ranges
+from ...group_model import Order, Ranges
 from ...groups.lanes import END
 from ...groups.queue import Queue
 from ..commands import Attempts, CreateGroup
@@ -40,7 +40,8 @@ class GroupObserver(Protocol):
 
 class GroupState:
     def __init__(self, topic: TopicState, made: CreateGroup) -> None:
-        self.topic, self.name, self.order, self.start = topic, made.group, made.order, made.start
+        self.topic, self.name, self.start = topic, made.group, made.start
+        self.order: Order = made.order
         self.filter_text = made.filter
         self.paused = False
         self.queue = Queue(topic.lanes.index_from(made.floor), order=made.order, floor=made.floor)
