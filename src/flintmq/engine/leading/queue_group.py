@@ -68,9 +68,8 @@ class QueueGroup:
         filter_of: Callable[[GroupState], Filter | None],
     ) -> None:
         self.topic, self.state, self.queue = topic, state, state.queue
-        self.name = state.name
+        self.name, self._filter_of = state.name, filter_of
         self.order: Order = state.order
-        self._filter_of = filter_of
         self.is_ending = False
         """The broker is about to stop: nothing is handed out any more, and who leaves keeps what it
         holds, so that it can settle that once the broker is back."""
