@@ -118,6 +118,12 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         str(report.longrepr[2]) if isinstance(report.longrepr, tuple) else str(report.longrepr)
         for report in terminalreporter.getreports("skipped")
     }
+    effort = terminalreporter.config.option.effort
+    if effort != "all":
+        terminalreporter.line(
+            f"--effort {effort}: tests/effort.py says what that leaves out; "
+            "--effort all runs each test on every way that promises it"
+        )
     missing = sorted(reason for reason in reasons if any(word in reason for word in LOUD))
     if missing:
         terminalreporter.section("NOT TESTED ON THIS MACHINE", red=True, bold=True)

@@ -1,6 +1,6 @@
 """FlintMQ beside its peers, each driven by its Python client, in one run on this machine.
 
-    python -m benchmarks.peers                        # installs what is missing; 12 minutes
+    python -m benchmarks.peers                        # installs what is missing
     python -m benchmarks.peers --only nats,redis --scenarios publish-64,consume
     python -m benchmarks.peers --quick                # does it all still run?
     python -m benchmarks.peers --kafka --json run.json --chart run.svg --write-docs

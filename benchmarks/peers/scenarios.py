@@ -87,17 +87,10 @@ SCENARIOS: tuple[Scenario, ...] = (
         "topics-1000", "Publish, 64 in flight over 1,000 topics", "publish", "ahead", 64,
         topics=1000, peers=THREE,
     ),
-    Scenario(
-        "connections-64", "Publish, 64 connections, one in flight each", "publish", "ahead", 64,
-        connections=64, peers=THREE,
-    ),
-    Scenario(
-        "connections-100", "Publish, 64 in flight over 100 connections", "publish", "ahead", 64,
-        connections=100, peers=THREE,
-    ),
-    Scenario(
-        "connections-2000", "Publish, 64 in flight over 2,000 connections", "publish", "ahead", 64,
-        connections=2000, peers=THREE,
+    *(
+        Scenario(f"connections-{count}", f"Publish, 64 in flight over {count:,} connections",
+                 "publish", "ahead", 64, connections=count, peers=THREE)
+        for count in (64, 100, 2000)
     ),
     Scenario("batches", "Publish in batches of 100", "batches", "ahead"),
     Scenario("batches-1k", "Publish in batches of 100, 1 KiB each", "batches", "ahead", size=1024),
