@@ -1,5 +1,5 @@
 # Thin wrappers: everything happens in scripts/, which also works where make is missing.
-.PHONY: help run test test-spark-cluster check bench build kills spark-kills pipeline-kills longest-turn chaos setup clean mutate-raft mutate-durability
+.PHONY: help run test test-compiled test-spark-cluster check bench build kills spark-kills pipeline-kills longest-turn chaos cluster-chaos setup clean mutate-raft mutate-durability
 
 help: ## what can be done here
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "%-20s%s\n", $$1, $$2 }'
@@ -9,6 +9,9 @@ run: ## a tour, a Spark pipeline, and a broker to try commands on
 
 test: ## set up what is missing and run every test
 	@scripts/test
+
+test-compiled: ## every test on compiled modules; needs a C compiler
+	@scripts/test-compiled $(ARGS)
 
 test-spark-cluster: ## the tests of Spark on a Spark of several processes
 	@scripts/test-spark-cluster $(ARGS)
@@ -34,8 +37,11 @@ pipeline-kills: ## kill running pipelines, and compare what came out
 chaos: ## a broker under every verb and many faults, and a judge
 	@scripts/chaos $(ARGS)
 
-build: ## wheel, sdist and the single file flintmq.pyz, into dist/
-	@scripts/build
+cluster-chaos: ## three nodes under every verb, killed, paused and cut off
+	@scripts/cluster-chaos $(ARGS)
+
+build: ## wheel, sdist and flintmq.pyz, into dist/ (ARGS=--compiled)
+	@scripts/build $(ARGS)
 
 setup: ## make .venv with everything a developer needs
 	@scripts/setup dev
@@ -49,4 +55,4 @@ mutate-durability: ## break what keeps messages, and see that the tests notice
 	@.venv/bin/python scripts/mutate-durability $(ARGS)
 
 clean: ## remove .venv and caches
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .compiled .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 
 from .report import json_line, machine, machine_line, table
 from .runs import PartFailed, run_scenario
@@ -106,6 +107,10 @@ def _run(names: Sequence[str], options: argparse.Namespace) -> int:
     failed = False
     for name in names:
         scenario = load(name)
+        if scenario.prepare is not None and not settings.quick:
+            _progress(f"{name}: builds what it is compared with")
+            why_not = scenario.prepare()
+            scenario = replace(scenario, notes=(*scenario.notes, *([why_not] if why_not else [])))
         lines = run_scenario(
             name,
             scenario,

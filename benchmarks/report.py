@@ -131,7 +131,6 @@ def json_line(
                     "min": spread.min,
                     "max": spread.max,
                     "unit": units.get(figure),
-                    "from_this_run": figure not in scenario.cases[line.case].known,
                 }
                 for figure, spread in line.spreads().items()
             },

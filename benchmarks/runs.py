@@ -49,7 +49,8 @@ class Line:
     def spreads(self) -> dict[str, Spread]:
         if not self.runs:
             return {}
-        return {name: Spread.of([run[name] for run in self.runs]) for name in self.runs[0]}
+        names = dict.fromkeys(name for run in self.runs for name in run)
+        return {name: Spread.of([run[name] for run in self.runs if name in run]) for name in names}
 
 
 def execute_apart(job: Job) -> dict[str, float]:
@@ -95,8 +96,7 @@ def run_scenario(
                 continue
             step = f"{name}: {line.case}, {line.loop}, run {run} of {runs}"
             on_progress(step)
-            case = scenario.cases[line.case]
-            figures = dict(case.known)
+            figures: dict[str, float] = {}
             try:
                 parts = list(parts_of(scenario, line.case))
                 # Every other run begins with the bare loop: going first can be a disadvantage.
@@ -114,3 +114,5 @@ def parts_of(scenario: Scenario, case: str) -> Iterator[PartName]:
     yield "run"
     if scenario.cases[case].bare is not None:
         yield "bare"
+    if scenario.cases[case].peer is not None:
+        yield "peer"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal, TypeVar
 
 Figures = Mapping[str, float]
@@ -34,15 +34,16 @@ Part = Callable[[Settings], Awaitable[Figures]]
 class Case:
     """One line of a table.
 
-    `run` and `bare` are executed one after the other, each in a process of its own. `known` are
-    figures that do not come from this run, for comparison. `memory_bytes` is about what a part will
-    use: so much is touched and given back before it starts. On a virtual machine the first use of
-    memory after a pause is several times slower, and would be charged to whichever part goes first.
+    `run`, `bare` and `peer` are executed one after the other, each in a process of its own. `peer`
+    may have no figures, where what it measures is not installed. `memory_bytes` is about what a
+    part will use: so much is touched and given back before it starts. On a virtual machine the
+    first use of memory after a pause is several times slower, and would be charged to whichever
+    part goes first.
     """
 
     run: Part
     bare: Part | None = None
-    known: Figures = field(default_factory=dict)
+    peer: Part | None = None
     memory_bytes: int = 0
 
 
@@ -65,6 +66,8 @@ class Scenario:
     notes: tuple[str, ...] = ()
     every_loop: bool = True
     """False where the event loop does not matter: one is enough then."""
+    prepare: Callable[[], str] | None = None
+    """Builds what `peer` needs; why it could not be, for the notes. Quick runs build nothing."""
 
 
 def scenario_names() -> list[str]:

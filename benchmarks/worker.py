@@ -17,7 +17,7 @@ from typing import Literal, cast
 from .scenario import Figures, Settings, load
 
 LoopName = Literal["asyncio", "uvloop"]
-PartName = Literal["run", "bare"]
+PartName = Literal["run", "bare", "peer"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ def touch(size: int) -> None:
 
 def execute(job: Job) -> Figures:
     case = load(job.scenario).cases[job.case]
-    part = case.run if job.part == "run" else case.bare
+    part = {"run": case.run, "bare": case.bare, "peer": case.peer}[job.part]
     assert part is not None, "the harness asks for parts that are there"
 
     if case.memory_bytes and not job.settings.quick:

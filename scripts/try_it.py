@@ -105,6 +105,9 @@ def main() -> int:
     parser.add_argument("--stay", action="store_true", help="keep the broker up until Ctrl-C")
     parser.add_argument("--no-spark", action="store_true", help="leave out the pipeline")
     parser.add_argument(
+        "--cluster", action="store_true", help="show three nodes that lose their leader, instead"
+    )
+    parser.add_argument(
         "--seconds", type=float, default=RESULT_SECONDS, help="how long results are shown"
     )
     parser.add_argument("--listen", help="where, if not at port 7600")

@@ -16,11 +16,18 @@ from typing import Any, TypeVar
 import pytest
 from hypothesis import settings
 
+from flintmq import __compiled__
 from flintmq.net.remote import dialing
 from flintmq.observe import logs
 from flintmq.testing import ManualClock
 
-from .effort import EFFORTS, is_left_out_of_checks, limit_examples, register_profiles
+from .effort import (
+    EFFORTS,
+    EXAMPLES_AT_MOST,
+    is_left_out_of_checks,
+    limit_examples,
+    register_profiles,
+)
 
 T = TypeVar("T")
 
@@ -50,7 +57,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[UNCAPTURED_STDERR] = os.dup(2)
     if config.option.effort == "check":
         config.option.markexpr = config.option.markexpr or "not slow and not spark"
-        settings.load_profile("check")
+    if config.option.effort in EXAMPLES_AT_MOST:
+        settings.load_profile(config.option.effort)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -61,6 +69,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     limit_examples(item)
+    if __compiled__ and (mark := item.get_closest_marker("pure_python")) is not None:
+        item.add_marker(pytest.mark.skip(f"NOT TESTED COMPILED: {mark.args[0]}"))
 
 
 @cache
@@ -126,7 +136,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         )
     missing = sorted(reason for reason in reasons if any(word in reason for word in LOUD))
     if missing:
-        terminalreporter.section("NOT TESTED ON THIS MACHINE", red=True, bold=True)
+        terminalreporter.section("NOT TESTED HERE", red=True, bold=True)
         for reason in missing:
             terminalreporter.line(reason, red=True)
 

@@ -4,7 +4,7 @@
     tests         not slow, not spark         every one                    every one
     contract      on memory, and on file or   on memory, file and flint,   on every way
                   flint, by turns             a quarter of the other ways
-    properties    20 examples at most         as many as each says         as many as each says
+    properties    20 examples at most         500 examples at most         as many as each says
 
 Which ways a test of the contract runs on follows from its name: it is the same in every run, and
 every way has its share of the tests. No way and no test is left out of `make test`.
@@ -26,7 +26,7 @@ from hypothesis import HealthCheck, settings
 
 Effort = Literal["check", "test", "all"]
 EFFORTS: tuple[Effort, ...] = ("check", "test", "all")
-EXAMPLES_OF_A_CHECK = 20
+EXAMPLES_AT_MOST: dict[str, int] = {"check": 20, "test": 500}
 ALWAYS = "memory"
 BY_TURNS = ("file", "flint")
 """With memory they go through every layer: engine, disk, wire, client."""
@@ -54,20 +54,20 @@ def register_profiles() -> None:
         suppress_health_check=[HealthCheck.too_slow],
     )
     full = settings.get_profile("full")
-    settings.register_profile("check", full, max_examples=EXAMPLES_OF_A_CHECK)
+    settings.register_profile("check", full, max_examples=EXAMPLES_AT_MOST["check"])
+    settings.register_profile("test", full)
     settings.register_profile("search", full, derandomize=False)
     settings.load_profile("full")
 
 
 def at_most(wanted: settings) -> settings:
-    """The settings of a property, with no more examples than a check has time for."""
-    if settings.get_current_profile_name() != "check":
-        return wanted
-    return settings(wanted, max_examples=min(wanted.max_examples, EXAMPLES_OF_A_CHECK))
+    """The settings of a property, with no more examples than a run of this effort has time for."""
+    most = EXAMPLES_AT_MOST.get(settings.get_current_profile_name(), wanted.max_examples)
+    return settings(wanted, max_examples=min(wanted.max_examples, most))
 
 
 def limit_examples(item: pytest.Item) -> None:
-    """What `@settings` of a single property says outranks a profile, but not a check."""
+    """What `@settings` of a single property says outranks a profile, but not an effort."""
     function = getattr(item, "obj", None)
     if (own := getattr(function, "_hypothesis_internal_use_settings", None)) is not None:
         inner: Any = getattr(function, "__func__", function)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from .contract.conftest import WAYS
-from .effort import ALWAYS, BY_TURNS, EXAMPLES_OF_A_CHECK, limit_examples, ways_of
+from .effort import ALWAYS, BY_TURNS, EXAMPLES_AT_MOST, limit_examples, ways_of
 
 EVERY = sorted(WAYS)
 TESTS = [f"test_promise_{number}" for number in range(400)]
@@ -45,11 +45,11 @@ def test_a_promise_of_one_process_is_checked_on_disk_instead_of_the_network() ->
     assert all(ways_of(test, promised, "check") == ["file", "memory"] for test in TESTS)
 
 
-@pytest.mark.parametrize(("profile", "tried"), [("check", EXAMPLES_OF_A_CHECK), ("full", 60)])
-def test_only_a_check_limits_the_examples_a_property_asks_for(profile: str, tried: int) -> None:
+@pytest.mark.parametrize(("profile", "tried"), [*EXAMPLES_AT_MOST.items(), ("full", 600)])
+def test_an_effort_limits_the_examples_that_a_property_asks_for(profile: str, tried: int) -> None:
     seen: list[int] = []
 
-    @settings(max_examples=60, database=None)
+    @settings(max_examples=600, database=None)
     @given(st.integers())
     def a_property(number: int) -> None:
         seen.append(number)

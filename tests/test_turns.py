@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import uvloop
 
-from flintmq.loop.probe import probe
+from flintmq.loop import probe as probing
+from flintmq.loop.probe import TurnsSeen, probe
 from flintmq.loop.turns import UNKNOWN, Overrun, Turns
 from flintmq.patterns import check_pattern
 
@@ -145,3 +146,37 @@ def test_short_turns_are_in_the_sum_as_they_are_in_the_count(runner: asyncio.Run
             turns.stop()
 
         runner.run(stop())
+
+
+def test_a_wait_for_the_disk_is_called_that() -> None:
+    slow = Overrun(1.5, 0.0, "storage.group_commit.GroupCommit._wake in storage.filesystem.X.sync")
+    busy = Overrun(1.5, 1.5, "storage.group_commit.GroupCommit._wake in batch.builder.seal")
+
+    assert "waited for its disk" in str(slow)
+    assert "disk" not in str(busy).partition(":")[0]
+
+
+def test_a_long_turn_is_not_charged_with_the_short_ones_before_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    on_processor, reads = 10.0, 0
+
+    def thread_time() -> float:
+        nonlocal reads
+        reads += 1
+        return on_processor
+
+    monkeypatch.setattr(probing, "thread_time", thread_time)
+    told: list[tuple[float, float]] = []
+    seen = TurnsSeen(lambda seconds, cpu: told.append((seconds, cpu)))
+    for _ in range(104):  # of 100 microseconds each
+        on_processor += 0.0001
+        seen.add(100_000)
+    on_processor += 0.03
+    seen.add(50_000_000)
+
+    assert seen.short == 104
+    assert seen.short_seconds == pytest.approx(0.0104)
+    ((seconds, cpu),) = told
+    assert (seconds, cpu) == pytest.approx((0.05, 0.03))
+    assert reads < 30

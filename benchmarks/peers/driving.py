@@ -15,13 +15,16 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from itertools import cycle, islice
 from time import monotonic
 
 from ..meters import family, processor_seconds
-from .job import AHEAD_MAX, QUIET_SECONDS, Job, Progress
+from .job import AHEAD_MAX, QUIET_SECONDS, Job, Progress, latencies
 
 Figures = dict[str, float]
 LIVE_BURST = 64
+OPEN_LOOP_SHARE = 3
+"""An open loop takes so many times as long as finding the capacity: p99.9 needs many."""
 
 
 class Driver(ABC):
@@ -29,17 +32,52 @@ class Driver(ABC):
 
     def __init__(self, job: Job) -> None:
         self.job = job
-        self.value = job.value()
+        self._values = cycle(job.values())
+        self.next_value = self._values.__next__
         self._server = family(job.server) if job.server else []
 
     def server_seconds(self) -> float:
         """Of the processors, so far."""
         return processor_seconds(self._server)
 
-    async def in_flight(self, tasks: int, call: Callable[[], Awaitable[int]]) -> Figures:
+    @property
+    def value(self) -> bytes:
+        """Another one each time."""
+        return self.next_value()
+
+    def values(self, count: int) -> list[bytes]:
+        return list(islice(self._values, count))
+
+    async def in_flight(
+        self,
+        tasks: int,
+        call: Callable[[], Awaitable[int]],
+        gathered: Callable[[int], Awaitable[int]] | None = None,
+    ) -> Figures:
+        """Calls for some seconds; in an open loop only to find the capacity, half of which comes.
+
+        `gathered` is for a client that blocks: one call for all that is due.
+        """
+        if self.job.role == "open loop":
+            return await self._open_loop(tasks, call, gathered)
         before = self.server_seconds()
         figures = await in_flight(tasks, self.job.seconds, call)
         return {**figures, "server s": self.server_seconds() - before}
+
+    async def _open_loop(
+        self,
+        tasks: int,
+        call: Callable[[], Awaitable[int]],
+        gathered: Callable[[int], Awaitable[int]] | None,
+    ) -> Figures:
+        closed = await in_flight(tasks, self.job.seconds, call)
+        rate = closed["count"] / closed["seconds"] / 2
+        count = max(1, int(rate * self.job.seconds * OPEN_LOOP_SHARE))
+        before = self.server_seconds()
+        taken = await on_schedule(rate, count, call, gathered)
+        spent = self.server_seconds() - before
+        earlier = closed["count"] + closed["warm"]
+        return {**latencies(taken), "offered": rate, "server s": spent, "warm": earlier}
 
     @abstractmethod
     async def publish(self) -> Figures:
@@ -155,6 +193,43 @@ async def in_flight(tasks: int, seconds: float, call: Callable[[], Awaitable[int
     return {"count": float(done), "seconds": monotonic() - start, "warm": float(warm)}
 
 
+async def on_schedule(
+    rate: float,
+    count: int,
+    call: Callable[[], Awaitable[int]],
+    gathered: Callable[[int], Awaitable[int]] | None = None,
+) -> list[float]:
+    """Calls at moments fixed beforehand; seconds of each, from its moment on.
+
+    Who stalls is not spared: what comes due meanwhile has waited already when it is sent.
+    """
+    taken: list[float] = []
+    under_way: set[asyncio.Future[None]] = set()
+
+    async def one(due: float) -> None:
+        await call()
+        taken.append(monotonic() - due)
+
+    start, sent = monotonic(), 0
+    while sent < count:
+        arrived = min(count, int((monotonic() - start) * rate) + 1)
+        moments = [start + number / rate for number in range(sent, arrived)]
+        sent = arrived
+        if gathered is None:
+            for due in moments:
+                task = asyncio.ensure_future(one(due))
+                under_way.add(task)
+                task.add_done_callback(under_way.discard)
+        elif moments:
+            await gathered(len(moments))
+            now = monotonic()
+            taken += [now - due for due in moments]
+        # Timers are too coarse for this: the client polls its sockets until the next is due.
+        await asyncio.sleep(0)
+    await asyncio.gather(*under_way)
+    return taken
+
+
 def driver_of(job: Job) -> Driver:
     module = importlib.import_module(f".drivers.{job.peer}", __package__)
     driver: Driver = module.DRIVER(job)
@@ -165,7 +240,7 @@ async def execute(job: Job) -> Figures:
     driver = driver_of(job)
     gc.collect()
     match job.role:
-        case "publish":
+        case "publish" | "open loop":
             return await driver.publish()
         case "batches":
             return await driver.batches()

@@ -79,7 +79,7 @@ def _nats() -> tuple[Path, str]:
 
 def _redis() -> tuple[Path, str]:
     path = _on_path_or_debian("redis-server", "redis-server", "usr/bin/redis-server")
-    return path, _word_after("v=", _said([str(path), "--version"]))
+    return path, _word_after("v=", _said([str(path), "--version"], environment=library_path(path)))
 
 
 def _mosquitto() -> tuple[Path, str]:

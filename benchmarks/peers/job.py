@@ -7,10 +7,12 @@ import mmap
 import struct
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from random import Random
 from typing import Literal
 
 Role = Literal[
     "publish",
+    "open loop",
     "batches",
     "consume",
     "drain",
@@ -27,6 +29,7 @@ BATCHES_AT_ONCE = 16
 POLL = 256
 LOOPS = 4
 """Loops that fetch and acknowledge at once, where a client can have several requests under way."""
+DIFFERENT_VALUES = 1000
 REST_SECONDS = 0.001
 """Between two messages whose latency is taken."""
 QUIET_SECONDS = 5.0
@@ -50,6 +53,9 @@ class Job:
     topics: int = 1
     connections: int = 1
     variety: str = ""
+    loops: int = LOOPS
+    read: int = POLL
+    """How many messages a consumer asks for at once."""
     server: int = 0
     """The server's process, whose processor time is part of the figure."""
     durability: str = "synced"
@@ -71,8 +77,10 @@ class Job:
     def port(self) -> int:
         return int(self.address.rpartition(":")[2])
 
-    def value(self) -> bytes:
-        return bytes(range(32, 127)).ljust(self.size, b".")[: self.size]
+    def values(self) -> list[bytes]:
+        """Different ones of one size, the same for everybody; who publishes goes round them."""
+        chance = Random(self.size)
+        return [chance.randbytes(self.size) for _ in range(DIFFERENT_VALUES)]
 
 
 class WrongCount(Exception):
@@ -88,13 +96,16 @@ def check(what: str, *, expected: int, found: int) -> None:
 
 
 def latencies(taken: list[float]) -> dict[str, float]:
-    """p50 and p99, in microseconds."""
+    """p50 and p99, in microseconds; p99.9 where there are enough to tell."""
     ordered = sorted(taken)
-    return {
+    figures = {
         "count": float(len(ordered)),
         "p50": ordered[len(ordered) // 2] * 1e6,
         "p99": ordered[min(len(ordered) - 1, len(ordered) * 99 // 100)] * 1e6,
     }
+    if len(ordered) >= 1000:
+        figures["p99.9"] = ordered[len(ordered) * 999 // 1000] * 1e6
+    return figures
 
 
 class Progress:

@@ -28,7 +28,7 @@ def figures_of(page: str) -> str:
 
 def render(results: Results, picture: str = "") -> str:
     """The whole of a run: overview, what is not as wanted, each scenario, memory, machine."""
-    parts = [_missing(results), _overview(results), _not_ahead(results)]
+    parts = [_missing(results), _overview(results), _not_ahead(results), _slower(results)]
     if picture:
         parts.append(f"![FlintMQ beside its peers]({picture})")
     for scenario in results.scenarios():
@@ -81,11 +81,28 @@ def _not_ahead(results: Results) -> str:
     return "Where FlintMQ is **not** as wanted:\n\n" + "\n".join(lines)
 
 
+def _slower(results: Results) -> str:
+    """Every row we lose, also those where that is as wanted."""
+    lines = []
+    for scenario in results.scenarios():
+        worst = {peer: results.worst(scenario, peer) for peer in results.peers()}
+        lost = [
+            f"{TITLES[peer]} {verdict.ratio:.2f}"
+            for peer, verdict in worst.items()
+            if verdict is not None and verdict.ratio < 1
+        ]
+        if lost:
+            lines.append(f"- {scenario.title}: {', '.join(lost)}")
+    return "Where FlintMQ is slower than a peer:\n\n" + "\n".join(lines) if lines else ""
+
+
 def _scenario(results: Results, scenario: Scenario) -> str:
     unit = "p50 µs" if scenario.is_latency else "msgs/s"
     heading = ["broker", "durability", "how", unit]
     if scenario.is_latency:
         heading.append("p99 µs")
+    if scenario.kind == "open loop":
+        heading += ["p99.9 µs", "msgs/s offered"]
     lines = list(results.lines(scenario))
     has_server = any(line.server for line in lines)
     if has_server:
@@ -104,6 +121,8 @@ def _cells(scenario: Scenario, line: Line, has_server: bool) -> list[str]:
     cells.append(f"failed: {line.error}" if line.spread is None else _shown(line.spread))
     if scenario.is_latency:
         cells.append("" if line.p99 is None else _shown(line.p99))
+    if scenario.kind == "open loop":
+        cells += ["" if one is None else _shown(one) for one in (line.p999, line.offered)]
     if has_server:
         cells.append("" if line.server is None else f"{line.server.median:.1f}")
     if line.verdict is None:

@@ -61,6 +61,9 @@ class Line:
     p99: Spread | None = None
     server: Spread | None = None
     """Microseconds of the server's processors for each message."""
+    offered: Spread | None = None
+    """Messages per second that an open loop was given: half of what this broker can take."""
+    p999: Spread | None = None
 
 
 class Results:
@@ -117,14 +120,18 @@ class Results:
         error = self._errors.get((scenario.name, mode.key, shape), "")
         verdict = None
         ours = self.ours(scenario, mode.durability, shape)
-        if spread is not None and ours is not None and mode.peer not in (US, BARE):
+        # In an open loop everybody has a rate of their own: to divide would mean nothing.
+        is_compared = mode.peer not in (US, BARE) and scenario.kind != "open loop"
+        if spread is not None and ours is not None and is_compared:
             above, below = ours.median, spread.median
             if scenario.is_latency:
                 above, below = below, above
             verdict = Verdict(above / below, scenario.goal)
         p99 = self.spread(scenario.name, mode.key, shape, "p99")
         server = self.spread(scenario.name, mode.key, shape, "server us")
-        return Line(mode, shape, spread, error, verdict, p99, server)
+        offered = self.spread(scenario.name, mode.key, shape, "offered")
+        p999 = self.spread(scenario.name, mode.key, shape, "p99.9")
+        return Line(mode, shape, spread, error, verdict, p99, server, offered, p999)
 
     def worst(self, scenario: Scenario, peer: str) -> Verdict | None:
         """Of all durabilities of a peer, the one where we look worst."""

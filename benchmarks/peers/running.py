@@ -25,6 +25,7 @@ DRAIN_SHARES = {"each": 50}
 """A drain with one loop is slower than one with many; the slowest waits for each message."""
 ROLES: Mapping[str, Role] = {
     "publish": "publish",
+    "open loop": "open loop",
     "batches": "batches",
     "consume": "consume",
     "drain": "drain",
@@ -101,6 +102,8 @@ class Clients:
         count = int(mode.backlog * self._effort.backlog_share)
         if scenario.kind == "drain":
             count //= DRAIN_SHARES.get(scenario.variety, 5)
+        if scenario.read == 1:
+            count //= DRAIN_SHARES["each"]
         return Job(
             peer=mode.peer,
             mode=mode.name,
@@ -115,6 +118,8 @@ class Clients:
             topics=scenario.topics,
             connections=scenario.connections,
             variety=scenario.variety,
+            loops=scenario.loops,
+            read=scenario.read,
             server=server.pid,
             durability="live" if scenario.is_live else mode.durability,
             shape=cell.shape,

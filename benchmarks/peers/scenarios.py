@@ -5,11 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from .job import Shape
+from .job import LOOPS, POLL, Shape
 from .modes import US, Mode
 
 Kind = Literal[
-    "publish", "batches", "live", "consume", "drain", "parked", "latency", "live latency"
+    "publish",
+    "open loop",
+    "batches",
+    "live",
+    "consume",
+    "drain",
+    "parked",
+    "latency",
+    "live latency",
 ]
 Goal = Literal["ahead", "within twice", "as it is"]
 
@@ -25,6 +33,9 @@ class Scenario:
     subscribers: int = 1
     topics: int = 1
     connections: int = 1
+    loops: int = LOOPS
+    read: int = POLL
+    """How many loops consume, where a client can have several, and what each asks for."""
     variety: str = ""
     """What the messages of a drain have, or how they are read."""
     peers: tuple[str, ...] = ()
@@ -32,7 +43,7 @@ class Scenario:
 
     @property
     def is_latency(self) -> bool:
-        return self.kind in ("latency", "live latency")
+        return self.kind in ("latency", "live latency", "open loop")
 
     @property
     def is_live(self) -> bool:
@@ -72,6 +83,7 @@ THREE = (US, "redis", "nats")
 DRAINS = {
     "plain": "256 at a time",
     "each": "message by message, `async for` and `await ack()`",
+    "process": "message by message, `async for` and `process()`",
     "headers": "messages with two headers",
     "ttl": "messages with a time to live",
     "keys": "order by key, 1,000 keys",
@@ -97,6 +109,14 @@ SCENARIOS: tuple[Scenario, ...] = (
     Scenario("live-1", "Live, one subscriber", "live", "ahead"),
     Scenario("live-8", "Live, eight subscribers", "live", "ahead", subscribers=8),
     Scenario("consume", "Consume and acknowledge", "consume", "ahead"),
+    Scenario(
+        "consume-one-loop", "Consume and acknowledge, one loop", "consume", "ahead", loops=1,
+        peers=THREE,
+    ),
+    Scenario(
+        "consume-each", "Consume and acknowledge, one loop, one message for each read", "consume",
+        "within twice", loops=1, read=1, peers=THREE,
+    ),
     *(
         Scenario(f"drain-{name}", f"Drain with one loop: {title}", "drain", "as it is",
                  variety=name, peers=(US,))
@@ -105,6 +125,10 @@ SCENARIOS: tuple[Scenario, ...] = (
     Scenario(
         "parked", "Deliver to 1,000 parked groups", "parked", "as it is", subscribers=1000,
         peers=(US,),
+    ),
+    Scenario(
+        "open-loop", "Publish on a schedule at half of capacity", "open loop", "as it is", 64,
+        peers=THREE,
     ),
     Scenario("latency", "Latency of a stored message", "latency", "as it is"),
     Scenario("latency-live", "Latency of a live message", "live latency", "as it is"),

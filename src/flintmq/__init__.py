@@ -8,13 +8,20 @@ async with flintmq.connect("memory://") as mq:
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+if os.environ.get("FLINTMQ_PURE", "0") not in ("", "0"):
+    from .sources_only import prefer_sources
+
+    prefer_sources()
 
 if TYPE_CHECKING:
     from .api import connect as connect
     from .batch import BatchBuilder as BatchBuilder
     from .batch import RecordBatch as RecordBatch
+    from .client.background import NotSettled as NotSettled
     from .client.blocking import BlockingClient as BlockingClient
     from .client.blocking import BlockingDeliveries as BlockingDeliveries
     from .client.blocking import BlockingDelivery as BlockingDelivery
@@ -31,6 +38,7 @@ if TYPE_CHECKING:
     from .client.publisher import Publisher as Publisher
     from .client.reader import Reader as Reader
     from .client.subscription import Subscription as Subscription
+    from .compiled import __compiled__ as __compiled__
     from .errors import BrokerFailed as BrokerFailed
     from .errors import Closed as Closed
     from .errors import Corrupt as Corrupt
@@ -88,6 +96,7 @@ if not TYPE_CHECKING:  # type checkers see the imports above, and still find mis
             "BlockingSubscription BlockingDelivery BlockingDeliveries"
         ),
         "client.client": "Client",
+        "client.background": "NotSettled",
         "client.publisher": "Publisher",
         "client.reader": "Reader",
         "client.feed": "Feed",
@@ -98,6 +107,7 @@ if not TYPE_CHECKING:  # type checkers see the imports above, and still find mis
         "group_model": "GroupInfo GroupStats InFlight",
         "client.dead_letters": "DeadLetter",
         "batch": "RecordBatch BatchBuilder",
+        "compiled": "__compiled__",
         "errors": (
             "FlintError InvalidRequest MessageTooLarge EncodeFailed DecodeFailed "
             "RoutingFailed MissingExtra NotStaged TopicNotFound TopicReplaced MessagesLost "

@@ -19,7 +19,7 @@ from .batch import BatchBuilder, RecordBatch, RowSource
 from .clock import Clock
 from .errors import Disconnected
 from .group_model import GroupInfo, GroupStats, InFlight, Lease, Order, Ranges
-from .model import Extent, Overflow, Receipt, Start, TopicInfo, TopicOptions, TopicStats
+from .model import Durability, Extent, Overflow, Receipt, Start, TopicInfo, TopicOptions, TopicStats
 from .rows import Message, Origin, Rows
 
 
@@ -228,6 +228,11 @@ class MemberApi(Protocol):
     @property
     def info(self) -> GroupInfo: ...
 
+    @property
+    def is_instant(self) -> bool:
+        """Whether settling waits for nothing: there is nothing to gain by settling many at once."""
+        ...
+
     def watch(self, watcher: LeaseWatcher) -> None:
         """Tell the watcher from now on."""
         ...
@@ -313,6 +318,29 @@ class ReadsRows(Protocol):
         ...
 
 
+class Waiter(Protocol):
+    """Who wants to hear that a change was made, or why not."""
+
+    def applied(self) -> None: ...
+    def failed(self, error: BaseException) -> None: ...
+
+
+class SharedPublish(Protocol):
+    """Publishes that are on their way to the disk together, and become safe together."""
+
+    waiters: list[Waiter]
+    """Told once, in this order."""
+
+
+class Placed(NamedTuple):
+    """Messages whose place is decided. They are stored, or not, with all that share the publish."""
+
+    offset: int
+    """Of the first."""
+    shared: SharedPublish
+    durability: Durability
+
+
 class BrokerApi(Protocol):
     @property
     def clock(self) -> Clock: ...
@@ -342,6 +370,20 @@ class BrokerApi(Protocol):
 
     def publish_value_nowait(self, topic: str, value: bytes) -> Receipt | Awaitable[Receipt] | None:
         """A short cut for one plain value; None where `publish_nowait` has to be asked."""
+        ...
+
+    def publish_rows_nowait(
+        self,
+        topic: str,
+        values: list[bytes],
+        content_type: str | None,
+        producer: str,
+        sequence: int,
+    ) -> Receipt | Placed | Awaitable[Receipt] | None:
+        """A short cut for a few messages of a producer that are nothing but values, and the
+        cheapest way to publish many times in one turn of the event loop, to whichever topics:
+        what is `Placed` shares a publish with others, whose `waiters` are told. None where
+        `publish_nowait` has to be asked, with a batch. The list becomes the broker's."""
         ...
 
     async def publish(

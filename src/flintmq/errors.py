@@ -392,10 +392,14 @@ class ProposalRefused(FlintError):
 class NotLeader(ProposalRefused):
     """Only the leader decides this, and it is someone else, or nobody yet."""
 
-    def __init__(self, node: int, leader: int) -> None:
+    addresses: Sequence[str] = ()
+    """Where clients of the leader connect, if that is known."""
+
+    def __init__(self, node: int, leader: int, addresses: Sequence[str] = ()) -> None:
         known = f"node {leader} leads" if leader else "no leader is known"
-        super().__init__(f"node {node} does not lead; {known}")
+        super().__init__(f"{f'node {node}' if node else 'this node'} does not lead; {known}")
         self.node, self.leader = node, leader
+        self.addresses = list(addresses)
 
 
 class TooMuchUncommitted(ProposalRefused):

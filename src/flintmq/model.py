@@ -17,7 +17,7 @@ from .patterns import check_name
 
 Overflow = Literal["drop_oldest", "drop_new", "block", "reject"]
 Storage = Literal["memory", "durable"]
-Durability = Literal["none", "memory", "written", "synced"]
+Durability = Literal["none", "memory", "written", "synced", "replicated", "replicated-written"]
 Start = Literal["earliest", "latest", "committed"] | int | datetime
 Seconds = float | timedelta
 

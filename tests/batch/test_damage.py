@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flintmq.batch import BatchBuilder, RecordBatch, decode_all, slice_batch
+from flintmq.batch import BatchBuilder, RecordBatch, decode_all, slice_batch, thin_batch
 from flintmq.batch.compression import compress_payload, decompress_payload, lz4_length
 from flintmq.batch.format import COMPRESSIONS as CODES
 from flintmq.batch.format import HEADER_BYTES, KEY_HASH, KNOWN_COLUMNS, MAGIC, RELATIVE
@@ -239,6 +239,7 @@ WAYS: dict[str, Callable[[RecordBatch], object]] = {
     "one value before": lambda batch: batch.value(1),
     "row by row": lambda batch: [batch.value(row) for row in range(4)],
     "a slice": lambda batch: slice_batch(batch, 1, 3),
+    "scattered rows": lambda batch: thin_batch(batch, [1, 3]),
     "the size of a row": lambda batch: batch.size(1, 2),
 }
 

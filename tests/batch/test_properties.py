@@ -17,7 +17,9 @@ from flintmq.batch import (
     absolute,
     concat,
     key_hash,
+    size_of_rows,
     slice_batch,
+    thin_batch,
 )
 from flintmq.errors import InvalidRequest
 from tests.batch.samples import (
@@ -58,6 +60,26 @@ rows = st.one_of(
     st.lists(st.sampled_from(EVERY_COLUMN), min_size=1, max_size=12),
 )
 compressions = st.sampled_from(["none", "lz4", "zstd"])
+
+
+@given(rows, st.data())
+def test_rows_cut_out_of_a_builder_are_as_if_they_had_been_put_together_alone(
+    said: list[Row], data: st.DataObject
+) -> None:
+    builder = BatchBuilder(7)
+    time = NOW
+    for row in said:
+        time += data.draw(st.sampled_from([0, 0, 1]))
+        builder.extend_at(built([row]), time)
+    start = data.draw(st.integers(0, len(said) - 1))
+    stop = data.draw(st.integers(start + 1, len(said)))
+    expected = BatchBuilder(7 + start)
+    expected.extend(builder, start, stop)
+
+    part = builder.cut(start, stop)
+
+    assert part.encode() == expected.seal().encode()
+    assert part.size(0, stop - start) == RecordBatch.decode(part.encode()).size(0, stop - start)
 
 
 @dataclass(frozen=True)
@@ -140,6 +162,14 @@ def test_sizes_count_values_keys_and_headers(items: list[Row], data: st.DataObje
 
 
 @given(models(), st.data())
+def test_the_size_of_scattered_rows_is_the_sum_of_theirs(model: Model, data: st.DataObject) -> None:
+    chosen = data.draw(st.lists(st.sampled_from(range(len(model.rows))), max_size=20))
+    batch = model.batch
+
+    assert size_of_rows(batch, chosen) == sum(batch.size(row, row + 1) for row in chosen)
+
+
+@given(models(), st.data())
 def test_the_sizes_of_the_parts_of_a_batch_add_up(model: Model, data: st.DataObject) -> None:
     batch = model.batch
     start, stop = draw_range(data, len(model.rows))
@@ -163,6 +193,28 @@ def test_a_slice_is_a_slice_of_the_list(model: Model, data: st.DataObject) -> No
         assert part.base_offset == UNSTAMPED
     else:
         assert part.base_offset == batch.base_offset + start
+
+
+@given(models(), st.booleans(), st.data())
+def test_scattered_rows_keep_their_place_and_others_have_nothing_in_them(
+    model: Model, is_sealed: bool, data: st.DataObject
+) -> None:
+    chosen = sorted(data.draw(st.sets(st.sampled_from(range(len(model.rows))), min_size=1)))
+    first, batch = chosen[0], model.batch
+    source = batch if is_sealed else built(model.said, model.times)
+    source.base_offset = batch.base_offset
+
+    part = RecordBatch.decode(thin_batch(source, chosen).encode())
+
+    found, times = rows_of(part), times_of(part)
+    assert [found[row - first] for row in chosen] == [model.rows[row] for row in chosen]
+    assert [times[row - first] for row in chosen] == [model.times[row] for row in chosen]
+    for row in set(range(len(found))).difference(row - first for row in chosen):
+        assert part.compression or not part.size(row, row + 1)
+        assert not found[row].value
+        assert not found[row].headers
+    if batch.base_offset != UNSTAMPED:
+        assert part.base_offset == batch.base_offset + first
 
 
 @given(st.lists(models(base_offset=UNSTAMPED), min_size=1, max_size=4), compressions)

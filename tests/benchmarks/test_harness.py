@@ -7,12 +7,13 @@ import math
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from benchmarks import cli
-from benchmarks.report import WIDTH, json_line, machine, machine_line, shown, table
+from benchmarks.report import WIDTH, machine, machine_line, shown, table
 from benchmarks.runs import PartFailed, execute_apart, parts_of, run_scenario
 from benchmarks.scenario import (
     Case,
@@ -24,6 +25,7 @@ from benchmarks.scenario import (
     scenario_names,
     with_ratios,
 )
+from benchmarks.tokio_memq_peer import build, measure, program
 from benchmarks.worker import Job, LoopName, execute, has_uvloop
 
 QUICK = Settings(quick=True, seconds=0.05)
@@ -42,13 +44,15 @@ def test_the_first_scenarios_are_there() -> None:
 @pytest.mark.parametrize(("name", "case"), CASES, ids=[f"{name}: {case}" for name, case in CASES])
 def test_every_case_yields_the_figures_of_its_columns(name: str, case: str) -> None:
     scenario = load(name)
-    figures = dict(scenario.cases[case].known)
+    figures: dict[str, float] = {}
     for part in parts_of(scenario, case):
         figures |= execute(Job(name, case, part, "asyncio", QUICK))
 
     figures = with_ratios(scenario, figures)
 
     optional = {"delivered"} if name == "send" else set()  # there is a case without a reader
+    if name == "perf_runner":
+        optional = {"tokio_memq", "x_tokio_memq"}  # there only where the crate was built
     assert {column.name for column in scenario.columns} - optional <= set(figures)
     assert all(math.isfinite(figure) for figure in figures.values())
 
@@ -61,26 +65,58 @@ def test_scenarios_run_on_uvloop_too(name: str) -> None:
     assert execute(Job(name, case, "run", "uvloop", QUICK))
 
 
-def test_tokio_memqs_figures_are_marked_as_not_from_this_run() -> None:
+def perf_runner(tokio_memq: dict[str, float]) -> str:
+    """The table of one run in which we deliver 150 a second."""
     scenario = load("perf_runner")
+
+    def run(job: Job) -> dict[str, float]:
+        figures = {"run": {"published": 150.0, "delivered": 150.0}, "bare": {"bare": 100.0}}
+        return figures.get(job.part, tokio_memq)
+
     lines = run_scenario(
-        "perf_runner", scenario, loops=["asyncio"], runs=1, settings=QUICK, execute=_ones
+        "perf_runner", scenario, loops=["asyncio"], runs=1, settings=QUICK, execute=run
+    )
+    return table("perf_runner", scenario, lines, 1)
+
+
+def test_tokio_memq_is_divided_by_what_it_did_in_the_same_run() -> None:
+    row = next(line for line in perf_runner({"tokio_memq": 200.0}).splitlines() if "1P/1C" in line)
+
+    assert row.split()[-2:] == ["200", "0.75"]
+
+
+def test_there_is_no_ratio_where_tokio_memq_did_not_run() -> None:
+    row = next(line for line in perf_runner({}).splitlines() if "1P/1C" in line)
+
+    assert row.split()[-2:] == ["-", "-"]
+
+
+def test_a_table_without_tokio_memq_says_why(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(cli, "run_scenario", _with(_ones))
+    monkeypatch.setattr("benchmarks.tokio_memq_peer.shutil.which", lambda name: None)
+    monkeypatch.setattr(
+        cli, "load", lambda name: replace(load(name), prepare=lambda: build(tmp_path))
     )
 
-    text = json_line("perf_runner", scenario, lines, runs=1, settings=QUICK, facts=machine())
+    assert cli.main(["perf_runner", "--runs", "1", "--loop", "asyncio"]) == 0
+    assert "cargo is not installed" in capsys.readouterr().out
 
-    figures = json.loads(text)["rows"][0]["figures"]
-    assert figures["tokio_memq"]["median"] == 235_000
-    assert figures["tokio_memq"]["from_this_run"] is False
-    assert figures["delivered"]["from_this_run"] is True
-    assert any("NOT from this run" in note for note in scenario.notes)
+
+async def test_what_was_built_from_another_source_is_not_measured(tmp_path: Path) -> None:
+    for name in ("target/release/beside", "Cargo.toml", "src/main.rs"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("something else")
+
+    assert program(tmp_path) is None
+    assert await measure([1, 1, 100, 10, 1, 10], tmp_path) == {}
 
 
 def _ones(job: Job) -> dict[str, float]:
     """Figures without a run."""
     scenario = load(job.scenario)
-    known = scenario.cases[job.case].known
-    return {column.name: 1.0 for column in scenario.columns if column.name not in known}
+    return {column.name: 1.0 for column in scenario.columns}
 
 
 # --- runs, medians, ratios

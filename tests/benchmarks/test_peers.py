@@ -11,8 +11,9 @@ import pytest
 
 from benchmarks.installing import packages_to_install
 from benchmarks.peers import __main__ as command
+from benchmarks.peers import driving
 from benchmarks.peers.chart import picture
-from benchmarks.peers.driving import Ears, in_flight
+from benchmarks.peers.driving import Ears, in_flight, on_schedule
 from benchmarks.peers.install import install, say_where_erlang_is
 from benchmarks.peers.job import Job, Progress, WrongCount, check, latencies
 from benchmarks.peers.modes import BARE, MODES, PEERS, US
@@ -88,6 +89,17 @@ def test_where_we_are_behind_the_table_says_so_by_name() -> None:
     assert "**not ahead**" in text
 
 
+def test_every_row_we_lose_is_listed_even_where_that_is_as_wanted() -> None:
+    results = Results(FACTS)
+    results.add("latency", "flintmq:always", "calls", {"p50": 400.0, "p99": 500.0})
+    results.add("latency", "nats:fsync", "calls", {"p50": 100.0, "p99": 900.0})
+
+    text = render(results)
+
+    assert "Where FlintMQ is slower than a peer:" in text
+    assert "- Latency of a stored message: NATS 0.25" in text
+
+
 def test_where_we_are_ahead_everywhere_it_says_that() -> None:
     text = render(results_of(calls=3000, send=9000, nats=1000, redis=4000))
 
@@ -123,6 +135,20 @@ def test_a_shorter_latency_is_a_ratio_above_one() -> None:
 
     assert worst is not None
     assert worst.ratio == 3.0
+
+
+def test_an_open_loop_shows_the_tail_and_the_rate_and_divides_nothing() -> None:
+    results = Results(FACTS)
+    ours = {"p50": 300.0, "p99": 900.0, "p99.9": 1500.0, "offered": 20_000.0}
+    results.add("open-loop", "flintmq:always", "calls", ours)
+    results.add("open-loop", "nats:fsync", "calls", {**ours, "p99.9": 1700.0, "offered": 1500.0})
+
+    text = render(results)
+
+    assert "p50 µs | p99 µs | p99.9 µs | msgs/s offered |" in text
+    assert "| 300 | 900 | 1,500 | 20,000 |  |  |" in text
+    assert "| 300 | 900 | 1,700 | 1,500 |  |  |" in text
+    assert results.worst(scenario("open-loop"), "nats") is None
 
 
 def test_a_live_path_is_compared_whatever_the_durability_of_its_mode() -> None:
@@ -324,6 +350,58 @@ def test_latencies_are_told_in_microseconds() -> None:
     assert round(figures["p99"], 3) == 100
 
 
+def test_so_few_latencies_that_one_in_a_thousand_is_nobody_have_no_such_figure() -> None:
+    assert "p99.9" not in latencies([0.001] * 999)
+    assert latencies([0.001] * 998 + [5.0] * 2)["p99.9"] == 5e6
+
+
+async def test_what_comes_due_while_a_broker_stalls_has_waited_since_its_own_moment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 100.0
+    calls: list[int] = []
+
+    async def stalls_at_first(count: int) -> int:
+        nonlocal now
+        now += 0.0 if calls else 1.0
+        calls.append(count)
+        return count
+
+    async def never() -> int:
+        raise AssertionError("what is due goes in one call")
+
+    monkeypatch.setattr(driving, "monotonic", lambda: now)
+
+    taken = await on_schedule(10, 11, never, stalls_at_first)
+
+    assert calls == [1, 10]
+    assert [round(one, 6) for one in taken] == [1.0, *(number / 10 for number in range(9, -1, -1))]
+
+
+async def test_on_a_schedule_a_call_does_not_wait_for_the_one_before() -> None:
+    under_way = most = 0
+    all_there = asyncio.Event()
+
+    async def call() -> int:
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        if under_way == 5:
+            all_there.set()
+        await all_there.wait()
+        return 1
+
+    assert len(await on_schedule(1e6, 5, call)) == 5
+    assert most == 5
+
+
+def test_values_differ_and_are_the_same_for_everybody() -> None:
+    ours, theirs = (Job(peer, "", "publish", "", "", size=100).values() for peer in (US, "redis"))
+
+    assert len(set(ours)) == len(ours) == 1000
+    assert ours == theirs
+
+
 def test_the_pace_of_a_fan_out_is_that_of_the_slowest_ear(tmp_path: Path) -> None:
     page = tmp_path / "page"
     Progress.create(page)
@@ -344,7 +422,7 @@ def test_a_job_comes_back_from_its_json() -> None:
     job = Job("nats", "fsync", "publish", "127.0.0.1:4222", "orders", size=10)
 
     assert Job.from_json(job.to_json()) == job
-    assert (job.host, job.port, len(job.value())) == ("127.0.0.1", 4222, 10)
+    assert (job.host, job.port, len(job.values()[0])) == ("127.0.0.1", 4222, 10)
 
 
 def test_a_peer_or_a_scenario_that_is_not_known_is_refused(

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
@@ -32,8 +33,10 @@ class BrokerFailed(Exception):
 
 
 class ChaosBroker:
-    def __init__(self, directory: Path, log: Path) -> None:
+    def __init__(self, directory: Path, log: Path, extra: Sequence[str] = ()) -> None:
+        """`extra` are further options of `flintmq serve`."""
         self.directory = directory
+        self._extra = extra
         self.address = ("127.0.0.1", free_port())
         self._log = log
         self._process: subprocess.Popen[bytes] | None = None
@@ -67,12 +70,16 @@ class ChaosBroker:
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "flintmq.cli", "serve", "--data-dir", str(self.directory),
-                 "--listen", "{}:{}".format(*self.address), *SMALL],
+                 "--listen", "{}:{}".format(*self.address), *SMALL, *self._extra],
                 stdout=subprocess.PIPE, stderr=log,
             )  # fmt: skip
         self.starts += 1
         assert self._process.stdout is not None
         return self._process.stdout
+
+    @property
+    def log(self) -> Path:
+        return self._log
 
     def kill(self) -> None:
         assert self._process is not None

@@ -12,65 +12,33 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import multiprocessing
-import os
 import random
 import shutil
-import signal
 import sys
 import tempfile
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
 from tests.integration.loop_disk import CannotMount, LoopDisk, loop_disk
-from tests.patience import until
 from tests.remote.proxy import Proxy
 
 from .broker import ChaosBroker
 from .checker import Verdict, check
 from .clients.common import BRIEF, EVENTS, GROUPS, LEDGERS, ONCE, RING, RING_COUNT, VAULT, connected
 from .clients.last_look import drain, tell_everything
-from .clients.process import live
+from .crowd import Crowd, Options
 from .faults import FAULTS, NEED_DISK, NEED_STRACE, Harm
 from .story import Story
 
-NURSERY = multiprocessing.get_context("forkserver")
-"""Clients are forked from a process that has imported all they need: quick, and easy to replace."""
-NURSERY.set_forkserver_preload([f"{__package__}.clients.process"])
-STOP_SECONDS = 60
 KINDS = (*FAULTS, "skew", "reader-kill")
 """Every fault by name. Two are none by themselves: clients with skewed clocks, and that client-kill
 may hit readers."""
 DISK_MEBIBYTES = 768
 CALM_SECONDS = 10.0
 """After each round of faults; leases can be judged only where nothing took them."""
-
-
-@dataclass
-class Cast:
-    """One client process: what it does, and through what."""
-
-    role: str
-    name: str
-    is_proxied: bool = False
-    skew: float = 0.0
-    life: int = 0
-    process: ForkServerProcess | None = None
-
-    @property
-    def worker(self) -> str:
-        return f"{self.name}.{self.life}"
-
-
-@dataclass
-class Options:
-    seconds: float
-    seed: int
-    without: frozenset[str] = frozenset()
 
 
 @dataclass
@@ -150,8 +118,8 @@ class ChaosRun:
         self._stories = place / "stories"
         self._stories.mkdir()
         self._story = Story(self._stories / "run", "run")
-        self._casts: list[Cast] = []
-        self._complaints: list[str] = []
+        self._crowd = Crowd(place, options, self._chance)
+        self._complaints = self._crowd.complaints
         self._round = 0
 
     async def run(self) -> Report:
@@ -162,22 +130,21 @@ class ChaosRun:
             broker = ChaosBroker(directory / "data", self._place / "broker.log")
             until_the_end.callback(broker.leave)
             broker.start()
-            until_the_end.callback(self._kill_clients)
+            until_the_end.callback(self._crowd.kill)
             proxy = Proxy(broker.address)
             proxy_address = await proxy.start()
             proxied_url = "flint://{}:{}".format(*proxy_address)
-            self._urls = (broker.url, proxied_url)
             await make_topics(broker.url)
-            self._start_clients()
+            self._crowd.start((broker.url, proxied_url))
             harm = Harm(
                 broker,
                 proxy,
-                [cast.name for cast in self._casts if cast.is_proxied],
+                self._crowd.proxied(),
                 disk,
                 self._chance,
                 self._story,
-                self._kill_one,
-                self._pause_one,
+                self._crowd.kill_one,
+                self._crowd.pause_one,
             )
             left_out = dict.fromkeys(sorted(self._options.without), "left out by the caller")
             if disk is None:
@@ -185,7 +152,7 @@ class ChaosRun:
             if shutil.which("strace") is None:
                 left_out |= dict.fromkeys(NEED_STRACE, "there is no strace: install it")
             await self._do_harm(harm, [kind for kind in FAULTS if kind not in left_out])
-            await asyncio.to_thread(self._stop_clients)
+            await asyncio.to_thread(self._crowd.stop)
             for look in range(2):
                 if look == 0:
                     await drain(broker.url, Story(self._stories / "drain", "drain"))
@@ -217,75 +184,10 @@ class ChaosRun:
         except CannotMount as reason:
             return None, str(reason)
 
-    # --- clients
-
-    def _start_clients(self) -> None:
-        for at in range(2):
-            for role in ("publish", "queue", "read"):
-                self._casts.append(Cast(role, f"{role}{at}", is_proxied=at == 1))
-        self._casts.append(Cast("manage", "manage0"))
-        if "skew" not in self._options.without:
-            self._casts.append(Cast("publish", "late", skew=-60.0))
-            self._casts.append(Cast("publish", "early", skew=60.0))
-        for cast in self._casts:
-            self._start(cast)
-
-    def _start(self, cast: Cast) -> None:
-        cast.life += 1
-        url = self._urls[cast.is_proxied]
-        facts = (cast.role, url, self._stories, cast.worker, self._options.seed, cast.skew)
-        cast.process = NURSERY.Process(target=live, args=facts, daemon=True)
-        cast.process.start()
-
-    def _kill_one(self) -> str:
-        spared = "read" if "reader-kill" in self._options.without else ""
-        cast = self._chance.choice([cast for cast in self._casts if cast.role != spared])
-        worker = cast.worker
-        assert cast.process is not None
-        cast.process.kill()
-        cast.process.join()
-        self._start(cast)
-        return worker
-
-    async def _pause_one(self, seconds: float) -> str:
-        cast = self._chance.choice(self._casts)
-        assert cast.process is not None
-        assert cast.process.pid is not None
-        os.kill(cast.process.pid, signal.SIGSTOP)
-        await asyncio.sleep(seconds)
-        os.kill(cast.process.pid, signal.SIGCONT)
-        return cast.worker
-
-    def _stop_clients(self) -> None:
-        for cast in self._casts:
-            assert cast.process is not None
-            cast.process.terminate()
-        give_up = time.monotonic() + STOP_SECONDS
-        for cast in self._casts:
-            assert cast.process is not None
-            cast.process.join(max(0.1, give_up - time.monotonic()))
-            code = cast.process.exitcode
-            if code is None:
-                self._complaints.append(f"{cast.worker} did not end within {STOP_SECONDS} s")
-                cast.process.kill()
-                cast.process.join()
-            elif code and (self._stories / cast.worker).exists():  # else it had not begun yet
-                said = (self._place / f"{cast.worker}.err").read_text().strip()
-                self._complaints.append(f"{cast.worker} ended with {code}: {said[-1500:]}")
-
-    def _kill_clients(self) -> None:
-        for cast in self._casts:
-            if cast.process is not None and cast.process.is_alive():
-                cast.process.kill()
-                cast.process.join()
-
     # --- faults
 
     async def _do_harm(self, harm: Harm, kinds: list[str]) -> None:
-        await until(
-            lambda: all((self._stories / cast.worker).exists() for cast in self._casts),
-            "not all clients came up",
-        )
+        await self._crowd.at_work()
         end = time.monotonic() + self._options.seconds
         await asyncio.sleep(min(2.0, self._options.seconds / 4))
         todo: list[str] = []

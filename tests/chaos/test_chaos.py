@@ -4,10 +4,23 @@ from __future__ import annotations
 
 import pytest
 
-from .run import Options, run
+from .cluster_run import run as run_cluster
+from .crowd import Options
+from .run import run
 
 SECONDS = 20.0
 """What is around it (starting, draining, reading back, judging) takes another ten."""
+
+
+@pytest.mark.slow
+def test_a_cluster_whose_leader_is_killed_breaks_no_rule() -> None:
+    report = run_cluster(1, seed=7)
+
+    print(report)
+    assert report.is_good, str(report)
+    judged = {one.name: one.judged for one in report.verdict.checks}
+    assert judged["what has a receipt is where the receipt says"] > 100
+    assert report.faults == {"leader-kill": 1}
 
 
 @pytest.mark.slow

@@ -50,6 +50,9 @@ BROKERS = [line for line in EXAMPLES if any(f"flintmq {name}" in line for name i
 OF_PROCESSES = [line for line in EXAMPLES if "--processes" in line]
 """They need a broker that runs: several processes use it."""
 
+CLUSTERS = [line for line in EXAMPLES if "flintmq cluster run" in line]
+OF_CLUSTERS = [line for line in EXAMPLES if "flintmq cluster status" in line]
+
 NOT_HERE = ("flintmq blip ", "flintmq pipeline run ", "flintmq pipeline export ")
 ELSEWHERE_TYPED = [line for line in EXAMPLES if any(name in line for name in NOT_HERE)]
 """They need Spark, or a broker with BlipMQ's port: tests/pipeline and tests/servers/blip
@@ -151,7 +154,11 @@ def prepare(line: str, place: Path) -> None:
 
 @pytest.mark.parametrize(
     "line",
-    [line for line in EXAMPLES if line not in (*BROKERS, *OF_PROCESSES, *ELSEWHERE_TYPED)],
+    [
+        line
+        for line in EXAMPLES
+        if line not in (*BROKERS, *CLUSTERS, *OF_CLUSTERS, *OF_PROCESSES, *ELSEWHERE_TYPED)
+    ],
 )
 def test_the_example_works(line: str, place: Path) -> None:
     prepare(line, place)
@@ -192,3 +199,22 @@ def test_the_broker_of_the_example_starts_and_stops(line: str, place: Path) -> N
         assert "ready at" in process.stdout.readline()
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
+
+
+@pytest.mark.parametrize("line", CLUSTERS)
+def test_the_cluster_of_the_example_starts_shows_its_nodes_and_stops(
+    line: str, place: Path
+) -> None:
+    words = [*shlex.split(at_home(line, place))[1:], "--port", "0"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "flintmq.cli", *words], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        try:
+            url = process.stdout.readline().strip().partition("ready at ")[2]
+            shown = [run_line(example, ("--server", url)) for example in OF_CLUSTERS]
+        finally:
+            process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+    assert shown
+    assert all(one.code == 0 and b"leader" in one.out for one in shown), shown

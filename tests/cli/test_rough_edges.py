@@ -16,6 +16,7 @@ import pytest
 
 import flintmq
 from flintmq.cli.root import root
+from flintmq.compiled import BUILD
 
 from .conftest import Shell
 
@@ -74,7 +75,7 @@ def test_a_broker_may_be_named_without_its_scheme(shell: Shell) -> None:
 
 
 def test_the_version_is_told(shell: Shell) -> None:
-    assert shell("--version") == (0, f"flintmq {flintmq.__version__}\n".encode(), "")
+    assert shell("--version") == (0, f"flintmq {flintmq.__version__} ({BUILD})\n".encode(), "")
 
 
 def test_count_is_a_limit_and_waits_for_nothing(shell: Shell) -> None:
@@ -134,7 +135,7 @@ def commands(group: click.Group, path: tuple[str, ...] = ()) -> dict[str, click.
     return found
 
 
-WITHOUT_JSON = ("serve", "hermesd", "blipd", "completion", "blip ")
+WITHOUT_JSON = ("serve", "cluster run", "hermesd", "blipd", "completion", "blip ")
 """They run on and on, print a shell's own language, or say what BlipMQ's commands say."""
 
 

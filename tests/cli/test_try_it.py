@@ -78,6 +78,14 @@ def test_orders_become_totals_and_everything_ends_by_itself() -> None:
     assert "serve --data-dir" in done.stdout
 
 
+@pytest.mark.slow
+def test_a_cluster_goes_on_without_its_leader() -> None:
+    command = [sys.executable, str(SCRIPT.with_name("fail_over.py")), "--cluster"]
+    done = subprocess.run([*command, "--seconds", "6"], capture_output=True, text=True, timeout=150)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "0 lost, 0 stored twice, in order, 0 not processed" in done.stdout
+
+
 @pytest.fixture
 def rollup(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(str(SCRIPT.parent))

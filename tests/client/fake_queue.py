@@ -71,6 +71,8 @@ class FakeGroup:
 class FakeMember:
     """Implements MemberApi."""
 
+    is_instant = True
+
     def __init__(self, broker: FakeBroker, group: FakeGroup, holder: str) -> None:
         self.broker, self.group, self.holder = broker, group, holder
         self.is_closed = False

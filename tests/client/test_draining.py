@@ -9,12 +9,15 @@ import subprocess
 import sys
 import textwrap
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 
 import flintmq
+from flintmq.engine.leading.member import GroupMember
+from flintmq.group_model import Lease
 from flintmq.testing import ManualClock
 from tests.conftest import Background
 from tests.serving import serving
@@ -606,17 +609,17 @@ async def test_a_settle_whose_outcome_is_unknown_does_not_end_a_run(
 ) -> None:
     """The broker was killed while it was told: the message may come again, the others do come."""
     seen: list[bytes] = []
-    ack = flintmq.Delivery.ack
+    ack = GroupMember.ack
 
-    async def fails_once(self: flintmq.Delivery) -> None:
-        if self.offset == 0:
+    async def fails_once(self: GroupMember, leases: Sequence[Lease]) -> None:
+        if leases[0][1][0] == (0, 1):
             raise error
-        await ack(self)
+        await ack(self, leases)
 
     async def handle(message: flintmq.Delivery) -> None:
         seen.append(message.value)
 
-    monkeypatch.setattr(flintmq.Delivery, "ack", fails_once)
+    monkeypatch.setattr(GroupMember, "ack", fails_once)
     subscription = mq.subscribe("jobs", "workers")
     run = await background.waiting(subscription.run(handle, concurrency=1))
     assert seen == [b"0", b"1", b"2", b"3"]

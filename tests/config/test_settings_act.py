@@ -78,8 +78,8 @@ ACTS: dict[str, Callable[[Daemon], Any]] = {
     "auto_create": lambda d: d._broker.auto_create,
     "topic_defaults": lambda d: d._broker._topic_verbs._defaults,
     "staged_seconds": lambda d: d._broker._staged._rest_ms / 1000,
-    "producer_seconds": lambda d: d._broker.host._producer_limits[0] / 1000,
-    "max_producer_bytes": lambda d: d._broker.host._producer_limits[1],
+    "producer_seconds": lambda d: d._broker.host.producer_limits[0] / 1000,
+    "max_producer_bytes": lambda d: d._broker.host.producer_limits[1],
     "max_staged_bytes": lambda d: d._broker.shard.state.staging._staged_bytes_max,
     "max_staged_writer_bytes": lambda d: d._broker.shard.state.staging._writer_bytes_max,
     "max_decoded_bytes": lambda d: d._broker.shard.around.decoder._filtered_bytes_max,  # type: ignore[union-attr]
@@ -94,6 +94,7 @@ ACTS: dict[str, Callable[[Daemon], Any]] = {
     "idle_timeout": lambda d: d._server.limits.idle_seconds,
     "ping_seconds": lambda d: d._server.limits.ping_seconds,
     "grace_seconds": lambda d: d._server.limits.grace_seconds,
+    "sync_on_loop": lambda d: "auto" if d._broker.host._sync_on_loop else "never",
     "slow_disk_seconds": lambda d: d._broker.host.slow_disk_seconds,
     "scrub_bytes": lambda d: d._broker.host.damages.scrubber.bytes_per_second,
     "max_away": lambda d: d._server.limits.away,
@@ -122,9 +123,11 @@ ACTS: dict[str, Callable[[Daemon], Any]] = {
 BY_EFFECT = {
     "http", "listen", "drain_seconds", "log_level", "log_levels", "log_format", "profile",
     "tls_cert", "tls_key", "tls_client_ca", "insecure", "hermes", "hermes_node_id",
-    "hermes_key_file",
+    "hermes_key_file", "node_name", "peer_listen", "initial_cluster", "cluster_key_file",
+    "peer_ca",
 }  # fmt: skip
-"""Shown by what they do: below, and by the tests of `serve`, HTTP, TLS and HermesMQ's clients."""
+"""Shown by what they do: below, and by the tests of `serve`, HTTP, TLS, HermesMQ's clients and the
+cluster."""
 
 
 def everything_changed(directory: Path) -> Config:

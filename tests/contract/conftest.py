@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Protocol
+from zlib import crc32
 
 import pytest
 
@@ -15,7 +17,9 @@ from flintmq.testing import ManualClock
 
 from ..effort import ways_of
 from .over_blocking import NOT_OF_THREADS, BlockingClock, connect_over_blocking
+from .over_cluster import FIRST, OTHER, connect_over_cluster
 from .over_network import NOT_OF_NETWORKS, connect_over_network, connect_over_tls, connect_with_key
+from .over_stops import NOT_WITH_STOPS, STOPS, connect_with_stops
 
 WAYS = {
     "memory": "memory://",
@@ -27,8 +31,21 @@ WAYS = {
     "flint-file": "file://{directory}",
     "flint-keys": "memory://",
     "flints": "memory://",
+    "cluster": "{directory}",
+    "cluster-other": "{directory}",
 }
-SLOW = ("memory-blocking", "file-blocking", "flint-blocking", "flint-file", "flint-keys", "flints")
+if STOPS in os.environ:
+    WAYS["cluster-stops"] = "{directory}"
+SLOW = (
+    "memory-blocking",
+    "file-blocking",
+    "flint-blocking",
+    "flint-file",
+    "flint-keys",
+    "flints",
+    "cluster",
+    "cluster-other",
+)
 FIRST_FILE_BYTES = 16 * 1024
 """A test's journal begins small: writing zeros ahead is what opening costs."""
 
@@ -46,6 +63,8 @@ def why_not(way: str, *names: str) -> str | None:
         excepted |= NOT_OF_THREADS
     if way.startswith("flint"):
         excepted |= NOT_OF_NETWORKS
+    if way == "cluster-stops":
+        excepted |= NOT_OF_NETWORKS | NOT_WITH_STOPS
     return next((excepted[name] for name in names if name in excepted), None)
 
 
@@ -84,6 +103,13 @@ def connect_at(url: str, clock: ManualClock, way: str = "", **options: Any) -> f
         return connect_over_blocking(
             url, **{"clock": clock, "make": connect_over_network, **options}
         )
+    if way == "cluster-stops":
+        test = os.environ.get("PYTEST_CURRENT_TEST", "").partition(" ")[0]
+        seed = crc32(f"{test} {os.environ.get(STOPS)}".encode())
+        return connect_with_stops(Path(url), seed, **{"clock": clock, **options})
+    if way.startswith("cluster"):
+        at = FIRST if way == "cluster" else OTHER
+        return connect_over_cluster(Path(url), at, **{"clock": clock, **options})
     if way == "flint-keys":
         return connect_with_key(url, **{"clock": clock, **options})
     if way == "flints":
@@ -104,7 +130,7 @@ async def connect(url: str, clock: ManualClock, way: str) -> AsyncIterator[Conne
 
     def connect_here(**options: Any) -> flintmq.Client:
         # Every broker has a directory of its own, as every memory:// is a broker of its own.
-        place = f"{url}-{len(opened)}" if url.startswith("file:") else url
+        place = url if url == "memory://" else f"{url}-{len(opened)}"
         client = connect_at(place, clock, way, **options)
         opened.append(client)
         return client

@@ -14,7 +14,7 @@ from flintmq.testing import ManualClock
 
 @pytest.fixture(autouse=True)
 def _on_disk(url: str) -> None:
-    if not url.startswith("file:"):
+    if url == "memory://":
         pytest.skip("memory:// has nothing to back up")
 
 

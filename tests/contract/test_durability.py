@@ -17,6 +17,7 @@ from tests.conftest import Background
 from tests.power_cut import copy_as_cut
 
 from .conftest import connect_at
+from .over_cluster import NOT_OF_CLUSTERS
 
 SCHEMA = '{"type":"record","name":"Order","fields":[{"name":"n","type":"long"}]}'
 
@@ -28,16 +29,19 @@ class Restarts:
     files as they are at that moment, as after the process was killed.
     """
 
-    def __init__(self, directory: Path, clock: ManualClock, ending: str) -> None:
+    def __init__(self, directory: Path, clock: ManualClock, ending: str, way: str = "file") -> None:
         self._directory, self._clock, self.ending = directory, clock, ending
+        self._way = way
         self._opened: list[flintmq.Client] = []
 
     @property
     def url(self) -> str:
+        if self._way == "cluster":
+            return str(self._directory)
         return f"file://{self._directory}"
 
     async def start(self, **options: Any) -> flintmq.Client:
-        client = connect_at(self.url, self._clock, **options)
+        client = connect_at(self.url, self._clock, self._way, **options)
         self._opened.append(client)
         await client
         return client
@@ -57,8 +61,16 @@ class Restarts:
             await client.close()
 
 
-@pytest.fixture(params=["file", pytest.param("file-blocking", marks=pytest.mark.slow)])
+@pytest.fixture(
+    params=[
+        "file",
+        pytest.param("file-blocking", marks=pytest.mark.slow),
+        pytest.param("cluster", marks=pytest.mark.slow),
+    ]
+)
 def way(request: pytest.FixtureRequest) -> str:
+    if request.param == "cluster" and (reason := NOT_OF_CLUSTERS.get(request.node.originalname)):
+        pytest.skip(reason)
     return str(request.param)
 
 
@@ -69,9 +81,9 @@ def ending(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 async def restarts(
-    url: str, clock: ManualClock, ending: str, tmp_path: Path
+    url: str, clock: ManualClock, ending: str, tmp_path: Path, way: str
 ) -> AsyncIterator[Restarts]:
-    restarts = Restarts(tmp_path / "data", clock, ending)
+    restarts = Restarts(tmp_path / "data", clock, ending, way)
     yield restarts
     await restarts.close()
 
@@ -206,8 +218,10 @@ async def test_a_message_of_a_mebibyte_comes_back(restarts: Restarts) -> None:
      ("interval:50", "written")],
 )  # fmt: skip
 async def test_receipts_say_how_safe_a_message_is(
-    restarts: Restarts, fsync: str, durability: str
+    restarts: Restarts, fsync: str, durability: str, way: str
 ) -> None:
+    if way == "cluster":
+        durability = "replicated" if durability == "synced" else "replicated-written"
     mq = await restarts.start(fsync=fsync)
     assert (await mq.publish("orders", b"1")).durability == durability
     assert (await mq.publish_batch("orders", [b"2"] * 2000)).durability == durability

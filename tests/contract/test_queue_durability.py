@@ -10,12 +10,21 @@ import pytest
 import flintmq
 from flintmq.testing import ManualClock
 
+from .over_cluster import NOT_OF_CLUSTERS
 from .queues import numbered, one, polled
 from .test_durability import Restarts
 
 
-@pytest.fixture(params=["file", pytest.param("file-blocking", marks=pytest.mark.slow)])
+@pytest.fixture(
+    params=[
+        "file",
+        pytest.param("file-blocking", marks=pytest.mark.slow),
+        pytest.param("cluster", marks=pytest.mark.slow),
+    ]
+)
 def way(request: pytest.FixtureRequest) -> str:
+    if request.param == "cluster" and (reason := NOT_OF_CLUSTERS.get(request.node.originalname)):
+        pytest.skip(reason)
     return str(request.param)
 
 
@@ -26,9 +35,9 @@ def ending(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 async def restarts(
-    url: str, clock: ManualClock, ending: str, tmp_path: Path
+    url: str, clock: ManualClock, ending: str, tmp_path: Path, way: str
 ) -> AsyncIterator[Restarts]:
-    restarts = Restarts(tmp_path / "data", clock, ending)
+    restarts = Restarts(tmp_path / "data", clock, ending, way)
     yield restarts
     await restarts.close()
 

@@ -19,7 +19,8 @@ SOURCE = Path(flintmq.__file__).parent
 
 LAYERS = [
     {
-        "errors", "installing", "amounts", "clock", "patterns", "model", "group_model", "batch",
+        "errors", "installing", "compiled", "sources_only", "amounts", "clock", "patterns", "model",
+        "group_model", "batch",
         "rows", "arrow", "access", "fsync_policy", "broker_api", "config", "observe", "loop",
         "net.tls",
     },

@@ -17,13 +17,14 @@ from flintmq.engine.host import Host, durable_broker
 from flintmq.engine.leading.topic import LeadingTopic
 from flintmq.fsync_policy import ALWAYS, FsyncPolicy
 from flintmq.model import Receipt
-from flintmq.storage import manifest
+from flintmq.storage import manifest, topic_log
 from flintmq.testing import ManualClock, SimulatedFileSystem
 
 JOURNAL_FILE_BYTES = 2048
 OWN_SEGMENT_BYTES = 700
 SHARED_SECTIONS_MAX = 2
 WHOLE_BYTES_MAX = 300
+OPEN_ROWS_MAX = 5
 _IDLE_STEPS_MAX = 20
 
 
@@ -39,6 +40,7 @@ def small_sizes() -> Iterator[None]:
         patch.setattr(checkpoints, "SHARED_SECTIONS_MAX", SHARED_SECTIONS_MAX)
         patch.setattr(Host, "first_file_bytes", JOURNAL_FILE_BYTES)
         patch.setattr(manifest, "WHOLE_BYTES_MAX", WHOLE_BYTES_MAX)
+        patch.setattr(topic_log, "OPEN_ROWS_MAX", OPEN_ROWS_MAX)
         yield
 
 

@@ -10,17 +10,24 @@ from hypothesis import strategies as st
 
 from flintmq.batch import BatchBuilder
 from flintmq.engine.commands import (
+    LEVEL,
     AdvanceFirstOffset,
     Append,
+    AppendedRows,
+    Appends,
+    Attempts,
     Change,
     ConfigureTopics,
     CreateTopics,
     DeleteTopics,
+    GroupChanges,
     SetCursor,
+    Settle,
     decode_command,
     encode_command,
+    topics_of,
 )
-from flintmq.errors import Corrupt, FlintError
+from flintmq.errors import Corrupt, FlintError, UnsupportedFormat
 from flintmq.model import TopicOptions
 
 CHANGES: list[Change] = [
@@ -30,6 +37,13 @@ CHANGES: list[Change] = [
     AdvanceFirstOffset(1, 2**62, "age"),
     SetCursor(1, "billing", 3, None),
     SetCursor(1, "billing", 3, 7),
+    GroupChanges(
+        [
+            Attempts(1, "billing", [(3, 5, 1)], [], 2**40),
+            Settle(2, "más", [(0, 1), (7, 9)], "expired"),
+            Attempts(1, "billing", [], [(4, 1_234)], 0, [(3, 4)]),
+        ]
+    ),
 ]
 
 
@@ -45,6 +59,40 @@ def append() -> Append:
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: type(change).__name__)
 def test_a_change_comes_back_as_it_was(change: Change) -> None:
     assert decode_command(b"".join(encode_command(change))) == change
+
+
+def appends() -> Appends:
+    rows: list[AppendedRows] = [
+        (7, 38, [b"one"], None, 0, 2**64 - 1),
+        (9, 0, [b"", b"two"], "text/plain", -1, 0),
+        (7, 40, [], None, -1, 0),
+        (7, 42, [b"three"], None, 1, 5),
+    ]
+    return Appends(1_234, ["p", "más"], rows, [append().batch])
+
+
+def test_appends_to_many_topics_come_back_as_they_were() -> None:
+    command = appends()
+    again = decode_command(b"".join(encode_command(command)))
+
+    assert isinstance(again, Appends)
+    assert (again.time, again.producers, again.rows) == command[:3]
+    assert [batch.encode() for batch in again.batches] == [append().batch.encode()]
+    assert set(topics_of(again)) == {7, 9}
+
+
+def test_what_many_groups_change_says_which_topics_and_which_level() -> None:
+    command = CHANGES[-1]
+    assert set(topics_of(command)) == {1, 2}
+    assert b"".join(encode_command(command))[:8] == bytes([0, 1, 0, 0, 0, 0, 0, 0])
+
+
+def test_a_command_of_a_higher_level_asks_for_a_newer_version() -> None:
+    encoded = bytearray(b"".join(encode_command(appends())))
+    encoded[1] = LEVEL + 1
+
+    with pytest.raises(UnsupportedFormat, match="needs a newer FlintMQ"):
+        decode_command(bytes(encoded))
 
 
 def test_an_append_comes_back_as_it_was() -> None:

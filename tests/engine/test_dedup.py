@@ -126,7 +126,6 @@ def test_producers_know_what_each_has_sent_also_after_a_restart(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(dedup, "SMALL_RUNS", 3)
         patch.setattr(dedup, "SEQUENCES_MAX", WINDOW)
-        patch.setattr(Window.__init__, "__defaults__", (WINDOW,))
         producers, models, offset = Producers(), {"a": Model(), "b": Model()}, 0
         for number, (name, sequence, count, skipped) in enumerate(sent):
             count = min(count, U64_MAX + 1 - sequence)
@@ -254,15 +253,15 @@ def test_what_is_on_its_way_answers_for_a_resend_until_it_has_arrived() -> None:
     assert view.propose(first, 0, "first") == 0
     assert view.propose(sent("one", 10, 5), 0, "second") == 10
 
-    assert view.known(sent("one", 0, 10)) == "first"
-    assert view.known(sent("one", 10, 5)) == "second"
-    assert view.known(sent("one", 15, 5)) is None
-    assert view.known(sent("two", 0, 10)) is None
-    view.applied(first, 10)
-    assert view.known(first) is None
+    assert view.known("one", 0, 10) == "first"
+    assert view.known("one", 10, 5) == "second"
+    assert view.known("one", 15, 5) is None
+    assert view.known("two", 0, 10) is None
+    view.applied("one", 0, 10)
+    assert view.known("one", 0, 10) is None
     state.append(first)
-    assert view.known(first) == 0, "from now on the topic has it"
-    assert view.known(sent("one", 10, 5)) == "second"
+    assert view.known("one", 0, 10) == 0, "from now on the topic has it"
+    assert view.known("one", 10, 5) == "second"
 
 
 def test_sequences_that_go_back_are_looked_for_among_all_that_are_on_their_way() -> None:
@@ -270,10 +269,10 @@ def test_sequences_that_go_back_are_looked_for_among_all_that_are_on_their_way()
     view.propose(sent("one", 100, 100), 0, "high")
     view.propose(sent("one", 0, 10), 0, "low")
 
-    assert view.known(sent("one", 50, 50)) is None
+    assert view.known("one", 50, 50) is None
     for first, count in ((150, 10), (99, 2), (199, 1), (5, 10)):
         with pytest.raises(InvalidRequest, match="overlap"):
-            view.known(sent("one", first, count))
+            view.known("one", first, count)
 
 
 def test_a_repeat_is_found_after_50_000_other_producers() -> None:

@@ -57,3 +57,17 @@ def test_alive_is_asking_every_row(
     for source in (builder, sealed):
         found = alive(source, start, stop, ttl_ms, now_ms)
         assert (list(range(start, stop)) if found is ALL else found) == expected
+
+
+def test_a_duration_counts_from_the_append() -> None:
+    builder = BatchBuilder()
+    for expiry in (-30, 0, 120, -60):
+        builder.append_row(b"x", expiry=expiry)
+    rows = builder.seal()
+    rows.stamp(7, 100)
+
+    assert alive(rows, 0, 4, None, 119) is ALL
+    assert alive(rows, 0, 4, None, 120) == [0, 1, 3]
+    assert alive(rows, 0, 4, None, 130) == [1, 3]
+    assert alive(rows, 0, 4, 50, 155) == [3]
+    assert alive(rows, 3, 4, 50, 155) is ALL

@@ -18,10 +18,10 @@ from flintmq.engine.leading.feeds import Unsifted
 from flintmq.engine.leading.intake import PublishIntake
 from flintmq.engine.leading.queue_group import QueueGroup
 from flintmq.engine.leading.sweeping import Sweeping
-from flintmq.engine.state.topic import TopicState
 from flintmq.errors import BrokerFailed, FlintError, InvalidRequest, OutcomeUnknown
 from flintmq.loop.pace import Allowance
 from flintmq.rows import Origin, Run
+from flintmq.storage.topic_log import TopicLog
 from flintmq.testing import ManualClock, SimulatedFileSystem
 from tests.engine.stepping import Life, small_sizes
 
@@ -102,7 +102,7 @@ async def test_what_cannot_be_applied_stops_the_broker_and_everybody_hears_of_it
             )
         )
     )
-    failing(TopicState, "append")
+    failing(TopicLog, "append")
 
     first, second, waiting, taking = await life.do(
         life.publishing("orders", b"perhaps"),
@@ -127,7 +127,7 @@ async def test_a_broker_that_stopped_comes_back_with_all_it_acknowledged(
     await life.run(life.broker.create_topic("orders", {}))
     await life.publish("orders", b"safe")
     with monkeypatch.context() as patch:
-        patch.setattr(TopicState, "append", None)
+        patch.setattr(TopicLog, "append", None)
         (outcome,) = await life.do(life.publishing("orders", b"perhaps"))
         assert isinstance(outcome, OutcomeUnknown)
         await life.run(life.broker.close())
@@ -142,7 +142,7 @@ async def test_a_command_that_cannot_be_replayed_is_named(
     await life.run(life.broker.create_topic("orders", {}))
     await life.publish("orders", b"safe")
     disk = life.disk.crash("everything")
-    failing(TopicState, "append")
+    failing(TopicLog, "append")
 
     with pytest.raises(BrokerFailed, match=r"applying Append, index 2 of the journal, again"):
         await Life(disk).open()

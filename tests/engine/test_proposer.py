@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from flintmq.engine.command_log import LogEntry
-from flintmq.engine.commands import BeginEpoch, Command, Settle
+from flintmq.engine.commands import Attempts, BeginEpoch, Command, Settle
 from flintmq.engine.proposer import Proposer
 from flintmq.errors import Closed, FlintError, NotLeader, OutcomeUnknown
 
@@ -20,10 +20,21 @@ class Log:
     def __init__(self, term: int) -> None:
         self.index = self.submitted_bytes = 0
         self.term = term
+        self.can_wait: list[bool] = []
 
-    def submit(self, command: Command, on_written: Callable[[], None] | None = None) -> LogEntry:
+    def submit(
+        self,
+        command: Command,
+        on_written: Callable[[], None] | None = None,
+        *,
+        sync_can_wait: bool = False,
+    ) -> LogEntry:
         self.index += 1
+        self.can_wait.append(sync_can_wait)
         return LogEntry(self.index, self.term, 10)
+
+    def hold(self) -> None: ...
+    def go(self) -> None: ...
 
     def begin_term(self, above: int, on_durable: Callable[[], None]) -> None:
         raise AssertionError("nobody begins to lead here")
@@ -162,3 +173,16 @@ def test_each_who_waits_hears_an_error_of_its_own() -> None:
 
     assert len({id(error) for error in heard}) == 2
     assert all(isinstance(error, FlintError) for error in heard)
+
+
+async def test_delivery_counts_wait_for_no_sync_unless_an_ack_goes_with_them() -> None:
+    story = Story()
+    story.proposer.attempts(Attempts(1, "workers", [(0, 1, 1)]))
+    story.proposer.propose_groups()
+    story.proposer.attempts(Attempts(1, "workers", [(1, 2, 1)]))
+    story.proposer.settle(1, "workers", [(0, 1)])
+    story.proposer.propose_groups()
+    story.proposer.settle(1, "workers", [(1, 2)])
+    story.proposer.propose_groups()
+
+    assert story.log.can_wait == [True, False, False]

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from flintmq.batch import BatchBuilder
-from flintmq.broker_api import Grant, Joining, ReaderOpening, TakeMode
+from flintmq.broker_api import Grant, Joining, Placed, ReaderOpening, TakeMode
 from flintmq.engine.broker import Broker
 from flintmq.engine.commands import Command, decode_command, encode_command
 from flintmq.engine.host import durable_broker
@@ -26,7 +26,7 @@ from flintmq.engine.state.group import GroupState
 from flintmq.engine.state.topic import TopicState
 from flintmq.errors import FlintError
 from flintmq.group_model import Lease, Ranges
-from flintmq.model import Start
+from flintmq.model import Receipt, Start
 from flintmq.testing import ManualClock, SimulatedFileSystem
 from tests.engine.stepping import JOURNAL_FILE_BYTES, small_sizes
 
@@ -103,6 +103,17 @@ def digest_of_group(group: GroupState) -> tuple[Any, ...]:
     return group.order, group.filter_text, group.start, group.paused, group.floor, settled
 
 
+class _Heard:
+    def __init__(self, future: asyncio.Future[None]) -> None:
+        self.future = future
+
+    def applied(self) -> None:
+        self.future.set_result(None)
+
+    def failed(self, error: BaseException) -> None:
+        self.future.set_exception(error)
+
+
 class Verbs:
     """What a broker can be asked, drawn by lot."""
 
@@ -130,8 +141,10 @@ class Verbs:
     def one(self) -> Awaitable[object]:
         """Something, drawn by lot."""
         verbs: list[tuple[int, Callable[[], Awaitable[object]]]] = [
-            (30, self.publish), (4, self.create), (1, self.delete), (4, self.configure),
+            (30, self.publish), (20, self.publish_few), (4, self.create), (1, self.delete),
+            (4, self.configure),
             (4, self.purge), (8, self.join), (12, self.take), (14, self.settle), (3, self.redrive),
+            (8, self.take_and_settle_few),
             (3, self.cancel), (2, self.pause), (2, self.reset), (3, self.settle_before),
             (5, self.delete_group), (8, self.open_reader), (8, self.read), (5, self.close_one),
             (4, self.stage), (4, self.commit_or_abort), (2, self.limit_producers),
@@ -164,6 +177,32 @@ class Verbs:
             producer = self.random.choice("pqrst")
             rows = rows.seal(producer=producer, base_sequence=self.sequence)
         await self.leader.publish(self.plain(), rows, qos=1, auto_create=True, timeout=None)
+
+    async def publish_few(self) -> None:
+        """A few publishes of one turn, in rows and not, to some topics."""
+        told: list[Awaitable[object]] = []
+        for _ in range(self.random.randint(1, 5)):
+            name, values = (
+                self.plain(),
+                [b"v" * self.random.randint(0, 9)] * self.random.randint(1, 3),
+            )
+            self.sequence += self.random.choice([0, 3, 3])
+            producer = self.random.choice(["", "p", "q", "r"])
+            content_type = self.random.choice([None, None, "text/plain"])
+            found: Any = self.leader.publish_rows_nowait(
+                name, values, content_type, producer, self.sequence
+            )
+            if found is None:
+                found = self.leader.publish(
+                    name, self.rows(), qos=1, auto_create=True, timeout=None
+                )
+            if isinstance(found, Placed):
+                heard = asyncio.get_running_loop().create_future()
+                found.shared.waiters.append(_Heard(heard))
+                found = heard
+            if not isinstance(found, Receipt):
+                told.append(asyncio.ensure_future(found))
+        await asyncio.gather(*told)
 
     async def limit_producers(self) -> None:
         self.leader.host.set_producer_limits(
@@ -229,6 +268,14 @@ class Verbs:
             await member.release(leases)
         else:
             await member.nack(leases, 2.0 if how == "delay" else 0)
+
+    async def take_and_settle_few(self) -> None:
+        """Some groups in one turn."""
+        works = [self.random.choice([self.take, self.take, self.settle]) for _ in range(5)]
+        told = await asyncio.gather(*(work() for work in works), return_exceptions=True)
+        for error in told:
+            if isinstance(error, BaseException):
+                raise error
 
     async def redrive(self) -> None:
         verb = self.random.choice([self.leader.redrive, self.leader.discard])

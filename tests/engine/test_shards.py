@@ -14,10 +14,9 @@ from typing import Any
 import pytest
 
 from flintmq.engine.broker import Broker
-from flintmq.engine.command_log import LogEntry
+from flintmq.engine.command_log import KeptLog, LogEntry
 from flintmq.engine.commands import Command, decode_command, encode_command
 from flintmq.engine.host import Host, durable_broker
-from flintmq.engine.journal_log import JournalLog
 from flintmq.errors import Corrupt, FlintError, InvalidRequest
 from flintmq.storage.filesystem import FileSystem
 from flintmq.testing import ManualClock, SimulatedFileSystem
@@ -119,12 +118,12 @@ class Story:
     async def _step(self) -> bool:
         return self.node.host.step()
 
-    def _listen(self, group: int, log: JournalLog) -> None:
+    def _listen(self, group: int, log: KeptLog) -> None:
         submit = log.submit
 
-        def listening(command: Command, on_written: Any = None) -> LogEntry:
+        def listening(command: Command, on_written: Any = None, **how: Any) -> LogEntry:
             payload = b"".join(encode_command(command))
-            entry = submit(command, on_written)
+            entry = submit(command, on_written, **how)
             if group not in self.begun:
                 self._begin(group, entry.at - 1)
             assert entry.at == len(self.commands[group]) + 1

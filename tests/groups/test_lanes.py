@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flintmq.groups import LOG, LaneIndex
-from flintmq.groups.lanes import END, TRIM_BLOCKS
+from flintmq.groups.lanes import BLOCK_MAX, END, TRIM_BLOCKS
 from flintmq.groups.ranges import offsets_in
 
 MANY = settings(max_examples=80, deadline=None)
@@ -166,3 +166,19 @@ def test_delayed_messages_that_are_due_are_kept_for_groups_to_come() -> None:
     assert index.due_from(2) == [(0, [(2, 3)])]
     index.drop_before(3)
     assert index.due_from(0) == []
+
+
+def test_a_place_that_was_left_keeps_no_blocks() -> None:
+    index = LaneIndex()
+    ahead, behind = index.cursor(0), index.cursor(0)
+    for base in range(0, 3 * BLOCK_MAX, 1_000):
+        index.add(base, 1_000, bytes(number % 2 for number in range(1_000)))
+    ahead.take(LOG, index.end)
+    for lane in range(8):
+        ahead.take(lane, index.end)
+
+    index.trim()
+    assert index.first == 0, "the group behind still has to come to them"
+    index.leave(behind)
+    index.trim()
+    assert index.first > 0

@@ -452,7 +452,7 @@ def leftovers(ours: Queue) -> list[str]:
     kept: list[str] = []
     for name, part in parts_of(ours).items():
         for field, value in parts_of(part).items():
-            sets = value if field == "returned" else [value]
+            sets = value if field in ("returned", "_known") else [value]
             if any(hasattr(each, "__len__") and len(each) for each in sets):
                 kept.append(f"{name}.{field}")
     return kept

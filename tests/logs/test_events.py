@@ -12,6 +12,7 @@ import pytest
 
 import flintmq
 from flintmq.engine import checkpoints
+from flintmq.engine.slow_disks import is_stalled
 from flintmq.errors import StorageFull
 from flintmq.observe.logs import event_of
 from flintmq.testing import SimulatedFileSystem
@@ -117,6 +118,17 @@ async def test_a_slow_disk_is_told_with_its_seconds_and_not_every_time(
     (line,) = events(caplog, "slow_disk")
     assert line["seconds"] >= 0.006
     assert line["bytes"] > 0
+
+
+@pytest.mark.parametrize(("on_loop", "who"), [(True, "whole broker"), (False, "publishers")])
+def test_a_sync_that_has_not_ended_yet_is_told_with_who_waits(
+    caplog: pytest.LogCaptureFixture, on_loop: bool, who: str
+) -> None:
+    is_stalled(f"data-{on_loop}", 1.5, on_loop)
+
+    (line,) = events(caplog, "sync_stalled")
+    assert (line["seconds"], line["on_loop"]) == (1.5, on_loop)
+    assert who in caplog.messages[0]
 
 
 async def test_dead_letters_are_told_by_topic_and_group(caplog: pytest.LogCaptureFixture) -> None:

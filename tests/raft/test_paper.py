@@ -59,6 +59,7 @@ def test_a_message_of_a_higher_term_makes_every_role_a_follower_of_that_term(rol
     assert (cluster[1].term, cluster.roles()[1], cluster[1].leader) == (9, "follower", 2)
 
 
+@pytest.mark.pure_python("it replaces a method of a role")
 def test_a_request_of_an_old_term_never_reaches_the_role(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -213,6 +213,7 @@ def test_no_snapshot_is_sent_to_a_peer_that_is_not_there() -> None:
     assert cluster.take_sent() == []
 
 
+@pytest.mark.pure_python("it replaces a method of the storage in memory")
 def test_no_snapshot_is_sent_while_the_storage_has_none_ready(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

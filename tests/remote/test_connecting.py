@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import flintmq
-from flintmq.net.remote import link
+from flintmq.net.remote import dialing
 from flintmq.net.remote.address import parse_addresses
 from flintmq.net.server.native import NativeServer
 
@@ -87,7 +87,7 @@ async def test_the_second_server_will_do(server: NativeServer, url: str) -> None
 async def test_silence_is_noticed_and_the_session_goes_on(
     url: str, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
-    monkeypatch.setattr(link, "SILENCE_SECONDS", 0.1)
+    monkeypatch.setattr(dialing, "SILENCE_SECONDS", 0.1)
     async with flintmq.connect(url) as mq:
         await mq.publish("orders", b"0")
         proxy.silent.add(way)  # type: ignore[arg-type]

@@ -64,11 +64,6 @@ async def _subscribe(using: Using) -> None:
     await using.mq.subscribe("orders", "others")
 
 
-async def _process(using: Using) -> None:
-    async with using.polled[2].process():
-        pass
-
-
 VERBS: dict[str, tuple[float, Verb]] = {
     "publish": (1, lambda u: u.mq.publish("orders", b"x", timeout=1)),
     "publish_by_default": (PATIENCE, lambda u: u.mq.publish("orders", b"x")),
@@ -89,7 +84,6 @@ VERBS: dict[str, tuple[float, Verb]] = {
     "ack": (PATIENCE, lambda u: u.polled[0].ack()),
     "nack": (PATIENCE, lambda u: u.mq.nack(u.polled[1])),
     "ack_of_partitions": (PATIENCE, lambda u: u.mq.ack(u.polled_of_row)),
-    "process": (PATIENCE, _process),
     "extend": (PATIENCE, lambda u: u.polled[3].extend(60)),
     "subscribe": (PATIENCE, _subscribe),
     "read": (1, lambda u: u.reader.read(timeout=1)),
@@ -119,10 +113,25 @@ ENDS_WITH_NOTHING = {
     "poll_of_partitions",
     "read",
     "read_of_a_feed",
-    "process",
 }
-"""What waits for messages and gets none: a broker that is away for a moment has none either. And
-`process`: the work is done, so that nobody knows of it is logged and not raised."""
+"""What waits for messages and gets none: a broker that is away for a moment has none either."""
+
+
+async def test_a_block_does_not_wait_for_a_broker_that_says_nothing_but_tells_of_it(
+    url: str, proxy: Proxy
+) -> None:
+    clock = ManualClock()
+    told: list[flintmq.NotSettled] = []
+    async with _silenced(url, proxy, clock) as using:
+        using.mq.on_not_settled(told.append)
+        async with using.polled[2].process():
+            pass
+        await clock.advance(PATIENCE - 0.01)
+        assert told == []
+        await clock.advance(0.01 + SLACK)
+        assert [(one.how, len(one.offsets)) for one in told] == [("ack", 1)]
+        assert isinstance(told[0].error, NO_ANSWER)
+        assert using.mq.not_settled == 1
 
 
 async def _ends_as_it_should(name: str, call: Awaitable[object]) -> None:

@@ -187,7 +187,7 @@ async def test_a_broker_that_takes_less_than_before_is_told_no_more(
         await mq.publish("orders", b"0")
         proxy.silent.add("up")
         publishing = asyncio.ensure_future(mq.publish("orders", b"x" * 300_000))
-        await until(lambda: _link(mq)._wrote == _link(mq)._sent == 2, "not sent")
+        await until(lambda: _link(mq)._frames.written == 2, "not sent")
         server.limits = Limits(frame_bytes=200_000, grace_seconds=3600.0)
         _forget(server)
         proxy.silent.clear()

@@ -775,6 +775,52 @@ words = st.sampled_from(
 )  # fmt: skip
 
 
+few_texts = st.sampled_from(["", "a", "b", "ab", "ö"])
+few_rows = st.lists(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "key": few_texts | few_texts.map(str.encode),
+            "headers": st.dictionaries(few_texts, few_texts | few_texts.map(str.encode)),
+            "priority": st.integers(0, 7),
+        },
+    ),
+    min_size=8,
+    max_size=40,
+)
+column_tests = st.sampled_from(
+    [
+        "key == 'a'",
+        "key in ('a', '')",
+        "headers.a == 'b'",
+        "headers.a in ('a', 'ö')",
+        "headers[''] == ''",
+        "priority >= 3",
+        "priority != 2.0",
+        "priority == True",
+        "3 > priority",
+        "exists(key)",
+        "headers.b != 'a'",
+    ]
+)
+
+
+@given(few_rows, st.lists(column_tests, min_size=1, max_size=3), st.data())
+def test_columns_of_a_finished_batch_give_the_rows_that_one_by_one_pass(
+    rows: list[dict[str, Any]], tests: list[str], data: st.DataObject
+) -> None:
+    builder = BatchBuilder(5)
+    for row in rows:
+        builder.append_row(b"x", **row)
+    compiled = compile_filter(data.draw(st.sampled_from([" and ", " or "])).join(tests))
+    every = range(len(rows))
+    asked = data.draw(st.just(every) | st.permutations(every) | st.lists(st.sampled_from(every)))
+    limit = data.draw(st.none() | st.integers(0, 9))
+
+    expected = [row for row in asked if compiled.matches(builder, row, ORIGIN, None)][:limit]
+    assert compiled.pick(builder.seal(), asked, ORIGIN, None, limit) == expected
+
+
 @settings(max_examples=200, deadline=None)
 @given(
     st.lists(words, max_size=30).map(" ".join)

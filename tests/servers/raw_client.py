@@ -41,7 +41,7 @@ class RawClient:
         while True:
             while self._frames:
                 frame = self._frames.pop(0)
-                if frame.id == self._id or (frame.id == 0 and frame.op == Op.ERROR):
+                if frame.id == self._id or (frame.op in (Op.ERROR, Op.RECEIPTS) and not frame.id):
                     return frame
             data = await asyncio.wait_for(self._reader.read(65_536), 60)
             if not data:
@@ -54,8 +54,8 @@ class RawClient:
 
 def kind_of(frame: Frame) -> str:
     """The name of the error, or REPLY."""
-    if frame.op == Op.REPLY:
-        return "REPLY"
+    if frame.op in (Op.REPLY, Op.RECEIPTS):
+        return Op(frame.op).name
     return msgspec.msgpack.decode(frame.control, type=Fault).kind
 
 

@@ -213,7 +213,7 @@ class TestAway:
             await until(lambda: not server.connections, "it is kept")
         left = {session.client for session in server.sessions.values()}
         assert left == {"client 2", "client 3", "client 4"}
-        assert sum(session.kept_bytes for session in server.sessions.values()) <= 3_000_000
+        assert sum(session.replies.bytes for session in server.sessions.values()) <= 3_000_000
 
 
 async def test_what_comes_in_one_turn_is_written_at_once_and_without_delay(

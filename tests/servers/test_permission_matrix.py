@@ -44,6 +44,11 @@ CASES: dict[Op, Case] = {
     Op.PING: Case([], ALL),
     Op.GOODBYE: Case([], ALL),
     Op.PUBLISH: Case(ops.PublishRequest("orders"), ("publish",), has_batch=True),
+    Op.PUBLISH_ROWS: Case(
+        ops.PublishRowsRequest("me", [ops.RowsRequest("orders", 0, [b"row"])]),
+        ("publish",),
+        allowed="RECEIPTS",
+    ),
     Op.STAGE: Case(ops.StageRequest("w", 1, "p", ["orders"]), ("publish",), has_batch=True),
     Op.COMMIT_STAGE: Case(ops.CommitStageRequest("theirs", 1, ["p"]), ("publish",)),
     Op.ABORT_STAGE: Case(ops.AbortStageRequest("theirs", 1), ("publish",)),
@@ -128,8 +133,8 @@ def test_every_operation_has_a_rule_and_a_case() -> None:
     assert set(HANDLERS) == set(OPERATIONS) - IN_THE_SESSION
 
 
-IN_THE_SESSION = {Op.OPEN, Op.PING, Op.CANCEL, Op.GOODBYE, Op.PUBLISH, Op.TAKE}
-"""What concerns the connection itself, and the two hot paths: they have no handler in the table."""
+IN_THE_SESSION = {Op.OPEN, Op.PING, Op.CANCEL, Op.GOODBYE, Op.PUBLISH, Op.PUBLISH_ROWS, Op.TAKE}
+"""What concerns the connection itself, and the hot paths: they have no handler in the table."""
 
 
 # --- the matrix

@@ -21,10 +21,11 @@ from flintmq.client.blocking.client import BlockingClient
 
 # Other masters: see cluster.py
 MASTER = os.environ.get("FLINTMQ_TEST_MASTER", "local[2,4]")
+LIGHT_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""The first compiler will do for tests, and the simplest collector."""
+os.environ.setdefault("SPARK_SUBMIT_OPTS", LIGHT_JAVA)  # of programs that tests start, too
 TUNED: dict[str, str | int] = {
-    # The first compiler will do for tests, and the simplest collector.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.executor.extraJavaOptions": LIGHT_JAVA,
     "spark.sql.shuffle.partitions": 2,
     "spark.task.maxFailures": 4,
     # Only masters with executors of their own run second copies of tasks that take long.

@@ -19,13 +19,13 @@ def test_what_goes_in_comes_out_exactly_once_whatever_is_killed(
     outcome = run_rounds(
         tmp_path,
         delivery="exactly_once",
-        messages=2_400,
+        messages=1_200,
         per_trigger=200,
-        kills=4,
+        kills=2,
         broker_kills=1,
         seed=int(os.environ.get("FLINTMQ_KILL_SEED", "1")),
         environment=environment_without_java,
     )
 
-    assert (outcome.came, outcome.lost, outcome.doubled) == (2_400, 0, 0), outcome
-    assert (outcome.driver_kills, outcome.broker_kills) == (4, 1), outcome
+    assert (outcome.came, outcome.lost, outcome.doubled) == (1_200, 0, 0), outcome
+    assert (outcome.driver_kills, outcome.broker_kills) == (2, 1), outcome

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -117,6 +118,11 @@ def test_the_session_runs_on_the_interpreter_of_the_program(spark: Any) -> None:
     rows = spark.range(1).rdd.map(lambda _: __import__("sys").executable).collect()
 
     assert rows == [sys.executable]
+
+
+def test_java_gets_the_options_that_spark_submit_would_give_it(spark: Any) -> None:
+    arguments = spark._jvm.java.lang.management.ManagementFactory.getRuntimeMXBean()
+    assert set(os.environ["SPARK_SUBMIT_OPTS"].split()) <= set(arguments.getInputArguments())
 
 
 def test_asking_again_gives_the_same_session(spark: Any) -> None:

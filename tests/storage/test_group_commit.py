@@ -5,112 +5,22 @@ from __future__ import annotations
 import asyncio
 import errno
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from time import monotonic
-from typing import Any, ClassVar, TypeVar
+from typing import Any
 
 import pytest
 
-from flintmq.errors import Closed, FlintError, InvalidRequest, StorageFailed, StorageFull
-from flintmq.fsync_policy import ALWAYS, NEVER, FsyncPolicy
+from flintmq.errors import Closed, InvalidRequest, StorageFailed, StorageFull
+from flintmq.fsync_policy import NEVER, FsyncPolicy
 from flintmq.storage import group_commit
 from flintmq.storage.filesystem import LocalFileSystem
-from flintmq.storage.group_commit import HERE_BYTES_MAX, GroupCommit
-from flintmq.storage.journal import Journal
+from flintmq.storage.group_commit import GroupCommit
+from flintmq.storage.lot_writer import HERE_BYTES_MAX
 from flintmq.testing import SimulatedFileSystem
+from tests.storage.commits import PATIENCE, Heard, LateThread, SlowDisk
 from tests.storage.journals import entry, everything, indexes, journal_files, open_journal
-
-T = TypeVar("T")
-PATIENCE = 20  # seconds, for what happens at once
-
-
-class Heard:
-    """A group commit and everything it said."""
-
-    def __init__(
-        self,
-        journal: Journal,
-        policy: FsyncPolicy = ALWAYS,
-        *,
-        frame_bytes_max: int = 1 << 20,
-        monotonic: Callable[[], float] = lambda: 0.0,
-    ) -> None:
-        self.durable: list[int] = []
-        self.written: list[int] = []
-        self.failures: list[FlintError] = []
-        self.room: list[str] = []
-        self._changed = asyncio.Event()
-        self.next_index = 1
-        self.commit = GroupCommit(
-            journal,
-            policy,
-            on_durable=self._note(self.durable),
-            on_failed=self._note(self.failures),
-            on_written=self._note(self.written),
-            on_full=lambda error: self._note(self.room)("full"),
-            on_room=lambda: self._note(self.room)("room"),
-            frame_bytes_max=frame_bytes_max,
-            monotonic=monotonic,
-        )
-
-    def _note(self, notes: list[T]) -> Callable[[T], None]:
-        def note(what: T) -> None:
-            notes.append(what)
-            self._changed.set()
-
-        return note
-
-    def submit(self, payload: bytes = b"", *, tell_when_written: bool = False) -> int:
-        index, self.next_index = self.next_index, self.next_index + 1
-        return self.commit.submit([entry(index, payload)], tell_when_written=tell_when_written)
-
-    async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(PATIENCE):
-            while not condition():
-                self._changed.clear()
-                await self._changed.wait()
-
-
-class SlowDisk:
-    """Syncs of journal files that wait until the test lets them go on, one by one or all."""
-
-    def __init__(self, disk: SimulatedFileSystem) -> None:
-        self._begun = threading.Semaphore(0)
-        self._allowed = threading.Semaphore(0)
-        self._is_free = False
-        disk.on_sync = self._sync
-
-    def _sync(self, name: str) -> None:
-        if "journal/journal-" in name and not self._is_free:
-            self._begun.release()
-            assert self._allowed.acquire(timeout=PATIENCE)
-
-    async def begun(self) -> None:
-        """Until the thread is in a sync."""
-        assert await asyncio.to_thread(self._begun.acquire, timeout=PATIENCE)
-
-    def finish_one(self) -> None:
-        self._allowed.release()
-
-    def finish_all(self) -> None:
-        self._is_free = True
-        self._allowed.release(1000)
-
-
-class LateThread(threading.Thread):
-    """A thread that begins when the test says so: until then everything is left to the loop."""
-
-    late: ClassVar[list[LateThread]] = []
-
-    def start(self) -> None:
-        self.late.append(self)
-
-    @classmethod
-    def begin(cls) -> None:
-        late, cls.late[:] = cls.late[:], []
-        for thread in late:
-            threading.Thread.start(thread)
 
 
 @pytest.fixture
@@ -194,6 +104,33 @@ async def test_submits_of_one_turn_of_the_loop_go_together(
     await started.until(lambda: bool(started.durable))
 
     assert started.durable == [50]
+
+
+async def test_what_is_held_goes_together_in_the_turn_that_lets_it_go(
+    disk: SimulatedFileSystem, late_threads: type[LateThread]
+) -> None:
+    heard = Heard(open_journal(disk, file_bytes=1 << 16), FsyncPolicy("never"))
+    heard.commit.start()
+    heard.commit.hold()
+    heard.submit()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    heard.submit()
+    assert heard.durable == []
+
+    heard.commit.go()
+
+    assert heard.durable == [2]
+    heard.submit()
+    heard.commit.hold()
+    heard.commit.go()
+    assert heard.durable == [2, 3]
+    heard.commit.hold()
+    heard.commit.go()  # nothing was submitted
+    heard.submit()
+    await heard.until(lambda: heard.durable[-1] == 4)
+    late_threads.begin()
+    await heard.commit.close()
 
 
 async def test_nothing_is_acknowledged_before_its_sync(
@@ -302,6 +239,7 @@ async def test_a_full_disk_makes_submits_wait_and_loses_none(
     disk: SimulatedFileSystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("flintmq.storage.group_commit.RETRY_SECONDS", 0.001)
+    monkeypatch.setattr("flintmq.storage.file_chores.RETRY_SECONDS", 0.001)
     heard = Heard(open_journal(disk, file_bytes=2048), frame_bytes_max=1)
     disk.size_max = 4096
     heard.commit.start()
@@ -421,7 +359,7 @@ async def test_where_no_sync_is_waited_for_the_loop_writes_a_little_itself(
 async def test_where_a_sync_is_waited_for_the_loop_writes_nothing(
     disk: SimulatedFileSystem, late_threads: type[LateThread]
 ) -> None:
-    heard = Heard(open_journal(disk, file_bytes=1 << 16), ALWAYS)
+    heard = Heard(open_journal(disk, file_bytes=1 << 16))
     heard.commit.start()
     heard.submit(b"x" * 100, tell_when_written=True)
     await asyncio.sleep(0)

@@ -11,7 +11,7 @@ import pytest
 
 from flintmq.errors import Corrupt, InvalidRequest
 from flintmq.fsync_policy import ALWAYS, NEVER, FsyncPolicy
-from flintmq.storage.frames import MEMBERSHIP, STATE, FileSeed, Record, State
+from flintmq.storage.frames import MEMBERSHIP, RESTART, STATE, FileSeed, Record, State
 from flintmq.storage.group_commit import GroupCommit
 from flintmq.storage.journal import Journal
 from flintmq.storage.journal_files import HEADER_BYTES, encode_header
@@ -113,6 +113,18 @@ def test_the_slowest_group_says_what_is_released_and_an_idle_one_keeps_nothing()
     journal.release_before(journal.needed_from({1: 11, 2: 3}))
     assert 4 in indexes(journal, 2, 4)
     assert journal.needed_from({1: 11, 2: 11, 7: 0}) == journal.written + 1
+
+
+def test_who_needs_what_lies_before_the_first_record_needs_all_there_is() -> None:
+    """As a founder of a cluster, whose log begins behind a snapshot."""
+    journal = open_journal(SimulatedFileSystem(), file_bytes=FILE_BYTES)
+    first = entry(2, bytes(500), group=1)
+    journal.append([Record(1, first.term, 2, first.buffers, RESTART)])
+    for index in range(3, 12):
+        journal.append([entry(index, bytes(500), group=1)])
+
+    assert journal.release_before(journal.needed_from({1: 0})) == 0
+    assert indexes(journal, 1, 2) == list(range(2, 12))
 
 
 def test_a_file_of_version_1_is_read_and_written_on_but_has_no_states() -> None:

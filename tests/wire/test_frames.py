@@ -45,9 +45,9 @@ def test_the_first_frames_of_a_session_are_these() -> None:
     rows.append(b"hello")
     batch = rows.seal(producer="me", base_sequence=3)
 
-    assert client_hello().hex() == "464c4e54010100000100000000000000"
-    assert encode(OpenRequest()).hex() == "95c000c0a0c2"
-    assert encode(OpenRequest(b"\x01\x02", 5, None, "me", True)).hex() == "95c402010205c0a26d65c3"
+    assert client_hello().hex() == "464c4e54010100000300000000000000"
+    assert encode(OpenRequest()).hex() == "96c000c0a0c2c2"
+    assert encode(OpenRequest(b"\x01\x02", 5, None, "me", True)).hex() == "96c402010205c0a26d65c3c2"
     assert encode(PublishRequest("orders", 1, True, None, None)).hex() == "95a66f726465727301c3c0c0"
     assert batch.encode().hex() == (
         "464d5142010100001000000001000000080000001000000010000000807e494b0300000000000000"

@@ -16,14 +16,29 @@ from flintmq.net.wire import operations as ops
 from flintmq.net.wire.operations import Control, Op, encode
 
 RUN = ops.RunInfo("orders", 1, 0, 3, [0, 2])
+MAP = ops.ClusterMap(
+    b"fedcba9876543210",
+    [ops.MapNode(1, "a", ["127.0.0.1:7600"])],
+    [ops.MapGroup(0, 1, 7, [1, 2, 3], 9, 8)],
+    2,
+)
+ROW = ops.RowFields(b"v", "text/plain", "k", {"h": "1", "b": b"2"}, 7, -30_000, 1_700_000_000_000)
+ROWS = ops.RowsRequest("orders/2", 2**63, [b"plain", ROW], False, 1.5, [1, 1])
 SAMPLES: list[Control] = [
     RUN,
-    ops.OpenRequest(b"0123456789abcdef", 7, None, "host/1", True),
+    ops.OpenRequest(b"0123456789abcdef", 7, None, "host/1", True, True),
     ops.KnownTopic("orders", {"partitions": 4}, True, 5000),
     ops.OpenedReply(
-        b"0123456789abcdef", True, 3, 65536, 4096, 120.0, 5.0, "flintmq", [], 1_700_000_000_000
+        b"0123456789abcdef", True, 3, 65536, 4096, 120.0, 5.0, "flintmq", [], 1_700_000_000_000, MAP
     ),
+    MAP.nodes[0],
+    MAP.groups[0],
+    MAP,
     ops.PublishRequest("orders/2", 1, False, 1.5, [1, 2]),
+    ROW,
+    ROWS,
+    ops.PublishRowsRequest("me", [ROWS, ops.RowsRequest("bills", 0, [b"a"])]),
+    ops.ReceiptsReply("synced", [5, 17, 6, 0]),
     ops.StageRequest("w", 1, "p", ["orders"], True),
     ops.CommitStageRequest("w", 1, ["p", 2]),
     ops.AbortStageRequest("w", 1),
@@ -104,6 +119,17 @@ def test_a_broker_of_before_tells_no_time() -> None:
     )
 
     assert msgspec.msgpack.decode(bytes.fromhex(said), type=ops.OpenedReply).now_ms == 0
+
+
+def test_a_client_of_before_does_not_follow_a_leader_and_a_broker_of_before_runs_alone() -> None:
+    wanted = bytes.fromhex("95c4103031323334353637383961626364656607c0a6686f73742f31c3")
+    opened = bytes.fromhex(
+        "9ac41030313233343536373839616263646566c303ce00010000cd1000cb405e000000000000"
+        "cb4014000000000000a7666c696e746d7190cf0000018bcfe56800"
+    )
+
+    assert not msgspec.msgpack.decode(wanted, type=ops.OpenRequest).follows
+    assert msgspec.msgpack.decode(opened, type=ops.OpenedReply).map is None
 
 
 def test_a_client_of_before_commits_for_all_readers_of_its_name() -> None:

@@ -58,6 +58,31 @@ def test_rows_that_were_never_stored_have_no_offset_here_either() -> None:
     assert _sent([Run(source, 3, 5, ORIGIN)]).offsets == [None, None]
 
 
+def test_scattered_rows_go_in_one_batch_and_nothing_else_does() -> None:
+    source = _source(1000, True, width=300)
+    picks = [*range(996, 0, -8), *range(3, 900, 30)]
+    runs = [Run(source, 0, 1000, ORIGIN, picks)]
+    infos, batches = RunEncoder().encode(runs)
+
+    assert len(infos) == 1
+    assert sum(map(len, batches)) < 2 * 308 * len(picks)
+    assert _sent([Run(source, 0, 1000, ORIGIN, picks)]) == Rows(
+        [Run(source, 0, 1000, ORIGIN, picks)]
+    )
+
+
+def test_rows_that_are_far_from_one_another_go_in_batches_of_their_own() -> None:
+    source = _source(5000, True)
+    runs = [Run(source, 0, 5000, ORIGIN, [4000, 4002, 7, 8, 9, 3000])]
+
+    assert [(info.start, info.stop, info.picks) for info in RunEncoder().encode(runs)[0]] == [
+        (0, 3, [0, 2]),
+        (0, 3, None),
+        (0, 1, None),
+    ]
+    assert _sent(runs) == Rows(runs)
+
+
 def test_what_was_cut_for_one_is_at_hand_for_the_next() -> None:
     encoder = RunEncoder()
     source = _source(50, False)

@@ -13,7 +13,7 @@ from flintmq.group_model import Order
 from flintmq.model import Storage
 
 from ..driving import LIVE_BURST, Driver, Ears, Figures, Pace
-from ..job import BATCH, BATCHES_AT_ONCE, LOOPS, POLL, REST_SECONDS, check, latencies
+from ..job import BATCH, BATCHES_AT_ONCE, POLL, REST_SECONDS, check, latencies
 
 GROUP = "workers"
 FEED_MESSAGES = 16_384
@@ -64,13 +64,13 @@ class FlintDriver(Driver):
         if self.job.topics > 1 or self.job.connections > 1:
             return await self._spread()
         async with flintmq.connect(self._url) as mq:
-            topic, value = await self._topic(mq), self.value
+            topic, value = await self._topic(mq), self.next_value
             if self.job.shape == "pipeline":
                 figures = await self._send(mq, topic)
             else:
 
                 async def call() -> int:
-                    await mq.publish(topic, value)
+                    await mq.publish(topic, value())
                     return 1
 
                 figures = await self.in_flight(self.job.in_flight, call)
@@ -86,11 +86,11 @@ class FlintDriver(Driver):
             topics = [f"{self.job.topic}.{number}" for number in range(self.job.topics)]
             for topic in topics:
                 await clients[0].create_topic(topic, storage=self._storage)
-            turns, value = zip(cycle(clients), cycle(topics), strict=False), self.value
+            turns, value = zip(cycle(clients), cycle(topics), strict=False), self.next_value
 
             async def call() -> int:
                 mq, topic = next(turns)
-                await mq.publish(topic, value)
+                await mq.publish(topic, value())
                 return 1
 
             figures = await self.in_flight(self.job.in_flight, call)
@@ -104,11 +104,11 @@ class FlintDriver(Driver):
     async def _send(self, mq: flintmq.Client, topic: str) -> Figures:
         """So many sent, all of them acknowledged before the next."""
         async with mq.publisher(topic) as publisher:
-            send, value, depth = publisher.send, self.value, self.job.in_flight
+            send, value, depth = publisher.send, self.next_value, self.job.in_flight
 
             async def call() -> int:
                 for _ in range(depth):
-                    send(value)
+                    send(value())
                 await publisher.flush()
                 return depth
 
@@ -116,12 +116,12 @@ class FlintDriver(Driver):
 
     async def batches(self) -> Figures:
         async with flintmq.connect(self._url) as mq:
-            topic, values = await self._topic(mq), [self.value] * BATCH
+            topic = await self._topic(mq)
             if self.job.shape == "pipeline":
                 return await self._finish(mq, await self._stream(mq, topic))
 
             async def call() -> int:
-                return (await mq.publish_batch(topic, values)).count
+                return (await mq.publish_batch(topic, self.values(BATCH))).count
 
             figures = await self.in_flight(BATCHES_AT_ONCE, call)
             return await self._finish(mq, figures)
@@ -129,11 +129,11 @@ class FlintDriver(Driver):
     async def _stream(self, mq: flintmq.Client, topic: str) -> Figures:
         """One call a message, and the publisher makes the batches."""
         async with mq.publisher(topic) as publisher:
-            send, value = publisher.send, self.value
+            send, value = publisher.send, self.next_value
             start = monotonic()
             while monotonic() < start + self.job.seconds:
                 for _ in range(SENT_AT_ONCE):
-                    send(value)
+                    send(value())
                 await asyncio.sleep(0)
                 while publisher.sent - publisher.acknowledged > UNDER_WAY_MAX:  # noqa: ASYNC110
                     await asyncio.sleep(0.0005)
@@ -146,17 +146,17 @@ class FlintDriver(Driver):
             topic = await self._topic(mq)
             await mq.poll(topic, GROUP, 1)  # the group is there before the clock starts
             for at in range(0, self.job.count, 1000):
-                await mq.publish_batch(topic, [self.value] * min(1000, self.job.count - at))
+                await mq.publish_batch(topic, self.values(min(1000, self.job.count - at)))
             taken = 0
 
             async def work() -> None:
                 nonlocal taken
-                while found := await mq.poll(topic, GROUP, POLL):
+                while found := await mq.poll(topic, GROUP, self.job.read):
                     taken += sum(len(value) == self.job.size for value in found.values)
                     await mq.ack(found)
 
             start, before = monotonic(), self.server_seconds()
-            await asyncio.gather(*(work() for _ in range(LOOPS)))
+            await asyncio.gather(*(work() for _ in range(self.job.loops)))
             seconds, spent = monotonic() - start, self.server_seconds() - before
             check("taken", expected=self.job.count, found=taken)
             check("left", expected=0, found=(await mq.group_stats(topic, GROUP)).lag)
@@ -172,16 +172,18 @@ class FlintDriver(Driver):
             await mq.poll(topic, GROUP, 1, order=order, filter=passing)
             for at in range(0, self.job.count, FILLED_AT_ONCE):
                 numbers = range(at, at + FILLED_AT_ONCE)
-                await mq.publish_batch(
-                    topic, [self.value] * len(numbers), **_said(variety, numbers)
-                )
+                await mq.publish_batch(topic, self.values(len(numbers)), **_said(variety, numbers))
             taken = 0
             start, before = monotonic(), self.server_seconds()
-            if variety == "each":
+            if variety in ("each", "process"):
                 async with mq.subscribe(topic, GROUP) as arriving:
                     async for message in arriving:
-                        await message.ack()
-                        taken += 1
+                        if variety == "process":
+                            async with message.process():
+                                taken += 1
+                        else:
+                            await message.ack()
+                            taken += 1
                         if taken == self.job.count:
                             break
             else:
@@ -255,10 +257,10 @@ class FlintDriver(Driver):
             flintmq.connect(self._url) as mq,
             mq.publisher(self.job.topic, qos=0) as publisher,
         ):
-            send, value = publisher.send, self.value
+            send, value = publisher.send, self.next_value
             while await pace.may_send(LIVE_BURST):
                 for _ in range(LIVE_BURST):
-                    send(value)
+                    send(value())
                 await asyncio.sleep(0)
 
     async def live_listen(self, ears: Ears) -> None:

@@ -45,7 +45,7 @@ class KafkaDriver(Driver):
         self, depth: int, seconds: float, settings: dict[str, Any], count: int | None = None
     ) -> tuple[int, float]:
         producer = Producer({"bootstrap.servers": self.job.address, "acks": "all", **settings})
-        topic, value = self.job.topic, self.value
+        topic, value = self.job.topic, self.next_value
         acknowledged = sent = 0
 
         def delivered(error: KafkaError | None, _message: Any) -> None:
@@ -53,14 +53,14 @@ class KafkaDriver(Driver):
             if error is None:
                 acknowledged += 1
 
-        producer.produce(topic, value, on_delivery=delivered)
+        producer.produce(topic, value(), on_delivery=delivered)
         producer.flush(30)
         sent = 1
         start = monotonic()
         while (monotonic() < start + seconds) if count is None else (sent < count):
             while sent - acknowledged >= depth:
                 producer.poll(0.01)
-            producer.produce(topic, value, on_delivery=delivered)
+            producer.produce(topic, value(), on_delivery=delivered)
             sent += 1
             if not sent & 63:
                 producer.poll(0)

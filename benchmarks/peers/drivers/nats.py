@@ -61,14 +61,14 @@ class NatsDriver(Driver):
         """Many topics are subjects of one stream, as is its way."""
         connections = [await self._connect() for _ in range(self.job.connections)]
         jetstream = await self._stream(connections[0])
-        value = self.value
+        value = self.next_value
         streams = [one.jetstream() for one in connections]
         subjects = [f"{self._subject}.{number}" for number in range(self.job.topics)]
         turns = zip(cycle(streams), cycle(subjects), strict=False)
 
         async def call() -> int:
             stream, subject = next(turns)
-            await stream.publish(subject, value)
+            await stream.publish(subject, value())
             return 1
 
         figures = await self.in_flight(self.job.in_flight, call)
@@ -81,16 +81,16 @@ class NatsDriver(Driver):
         """One atomic batch: nothing of it is acknowledged before all of it is stored."""
         self._batches += 1
         name = f"{self.job.topic}-{self._batches}"
-        subject, value = self._subject, self.value
+        subject, value = self._subject, self.next_value
         for number in range(1, count):
             headers = {"Nats-Batch-Id": name, "Nats-Batch-Sequence": str(number)}
-            await connection.publish(subject, value, headers=headers)
+            await connection.publish(subject, value(), headers=headers)
         last = {
             "Nats-Batch-Id": name,
             "Nats-Batch-Sequence": str(count),
             "Nats-Batch-Commit": "1",
         }
-        answer = await connection.request(subject, value, timeout=10, headers=last)
+        answer = await connection.request(subject, value(), timeout=10, headers=last)
         if b'"error"' in answer.data:
             raise RuntimeError(f"atomic batch refused: {answer.data!r}")
         return count
@@ -122,7 +122,7 @@ class NatsDriver(Driver):
             pull = await jetstream.pull_subscribe_bind("workers", self.job.topic)
             while True:
                 try:
-                    messages = await pull.fetch(POLL, timeout=5)
+                    messages = await pull.fetch(self.job.read, timeout=5)
                 except nats.errors.TimeoutError:
                     continue
                 for message in messages:
@@ -133,7 +133,7 @@ class NatsDriver(Driver):
 
         done = asyncio.Event()
         start, before = monotonic(), self.server_seconds()
-        tasks = [asyncio.ensure_future(work()) for _ in range(LOOPS)]
+        tasks = [asyncio.ensure_future(work()) for _ in range(self.job.loops)]
         await asyncio.wait_for(done.wait(), 60)
         last = monotonic()
         while True:
@@ -184,10 +184,10 @@ class NatsDriver(Driver):
 
     async def live_publish(self, pace: Pace) -> None:
         connection = await self._connect()
-        publish, subject, value = connection.publish, self._subject, self.value
+        publish, subject, value = connection.publish, self._subject, self.next_value
         while await pace.may_send(LIVE_BURST):
             for _ in range(LIVE_BURST):
-                await publish(subject, value)
+                await publish(subject, value())
             await asyncio.sleep(0)
         await connection.flush()
         await connection.close()

@@ -14,7 +14,7 @@ from typing import Any
 import redis
 
 from ..driving import Driver, Ears, Figures, Pace
-from ..job import BATCH, BATCHES_AT_ONCE, POLL, REST_SECONDS, check, latencies
+from ..job import BATCH, BATCHES_AT_ONCE, REST_SECONDS, check, latencies
 
 GROUP, CONSUMER = "workers", "one"
 FILL = 1000
@@ -28,19 +28,19 @@ class RedisDriver(Driver):
 
     async def _pipelines(self, depth: int) -> Figures:
         client = self._connect()
-        topic, fields = self.job.topic, {b"v": self.value}
+        topic, value = self.job.topic, self.next_value
 
-        async def call() -> int:
-            if depth == 1:
-                client.xadd(topic, fields)
+        async def gathered(count: int) -> int:
+            if count == 1:
+                client.xadd(topic, {b"v": value()})
                 return 1
             pipeline = client.pipeline(transaction=False)
             add = pipeline.xadd
-            for _ in range(depth):
-                add(topic, fields)
+            for _ in range(count):
+                add(topic, {b"v": value()})
             return len(pipeline.execute())
 
-        figures = await self.in_flight(1, call)
+        figures = await self.in_flight(1, lambda: gathered(depth), gathered)
         acknowledged = int(figures["count"] + figures["warm"])
         check("stored", expected=acknowledged, found=client.xlen(topic))
         client.unlink(topic)
@@ -53,18 +53,18 @@ class RedisDriver(Driver):
         topics = [f"{self.job.topic}.{number}" for number in range(self.job.topics)]
         pool = client.connection_pool
         connections = [pool.get_connection() for _ in range(self.job.connections)]
-        turns, value = zip(cycle(connections), cycle(topics), strict=False), self.value
+        turns, value = zip(cycle(connections), cycle(topics), strict=False), self.next_value
         depth = self.job.in_flight
 
         async def call() -> int:
             if self.job.connections == 1:
                 pipeline = client.pipeline(transaction=False)
                 for _, topic in islice(turns, depth):
-                    pipeline.xadd(topic, {b"v": value})
+                    pipeline.xadd(topic, {b"v": value()})
                 return len(pipeline.execute())
             asked = [connection for connection, _ in islice(turns, depth)]
             for connection in asked:
-                connection.send_command("XADD", topics[0], "*", b"v", value)
+                connection.send_command("XADD", topics[0], "*", b"v", value())
             for connection in asked:
                 connection.read_response()
             return depth
@@ -88,11 +88,11 @@ class RedisDriver(Driver):
 
     async def consume(self) -> Figures:
         client = self._connect()
-        topic, fields, size = self.job.topic, {b"v": self.value}, self.job.size
+        topic, value, size = self.job.topic, self.next_value, self.job.size
         for at in range(0, self.job.count, FILL):
             pipeline = client.pipeline(transaction=False)
             for _ in range(min(FILL, self.job.count - at)):
-                pipeline.xadd(topic, fields)
+                pipeline.xadd(topic, {b"v": value()})
             pipeline.execute()
         client.xgroup_create(topic, GROUP, id="0")
         streams = {topic: ">"}
@@ -104,7 +104,7 @@ class RedisDriver(Driver):
             pipeline = client.pipeline(transaction=False)
             if ids:
                 pipeline.xack(topic, GROUP, *ids)
-            pipeline.xreadgroup(GROUP, CONSUMER, streams, count=POLL)
+            pipeline.xreadgroup(GROUP, CONSUMER, streams, count=self.job.read)
             found = pipeline.execute()[-1]
             if not found:
                 break

@@ -9,8 +9,10 @@ from .builder import BatchBuilder as BatchBuilder
 from .builder import absolute as absolute
 from .builder import concat as concat
 from .builder import lost_rows as lost_rows
-from .builder import slice_batch as slice_batch
 from .compression import check_compression as check_compression
+from .cutting import size_of_rows as size_of_rows
+from .cutting import slice_batch as slice_batch
+from .cutting import thin_batch as thin_batch
 from .format import CONTENT_TYPES as CONTENT_TYPES
 from .format import DELIVER_AT as DELIVER_AT
 from .format import EXPIRY as EXPIRY
@@ -32,3 +34,4 @@ from .record_batch import DecodeCache as DecodeCache
 from .record_batch import LostBatch as LostBatch
 from .record_batch import RecordBatch as RecordBatch
 from .record_batch import decode_all as decode_all
+from .record_batch import twin_of as twin_of

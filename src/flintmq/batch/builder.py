@@ -6,13 +6,13 @@ from array import array
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate, repeat
-from typing import Any
+from typing import Any, TypeVar
 
 from ..errors import InvalidRequest
 from .columns import binary_parts, headers_length, text_or_bytes_parts, utf8_length
 from .compression import compress_payload
+from .few_rows import plain_batch
 from .format import (
-    COMPRESSION_NAMES,
     COMPRESSIONS,
     CONTENT_TYPES,
     DELIVER_AT,
@@ -32,6 +32,7 @@ from .format import (
     U32,
     U32_PAIR,
     UNSTAMPED,
+    Buffer,
     HeaderValue,
     Key,
     RowSource,
@@ -40,6 +41,8 @@ from .format import (
     pad,
 )
 from .record_batch import LostBatch, RecordBatch
+
+Item = TypeVar("Item")
 
 
 class BatchBuilder:
@@ -128,7 +131,7 @@ class BatchBuilder:
 
     def append_row(
         self,
-        value: bytes,
+        value: Any,
         *,
         key: Key | None = None,
         headers: Mapping[str, HeaderValue] | None = None,
@@ -137,8 +140,8 @@ class BatchBuilder:
         deliver_at: int = 0,
         content_type: str | None = None,
     ) -> None:
-        """Add one message. Expiry and deliver-at are milliseconds since 1970; below 0, so many
-        milliseconds after the append."""
+        """Add one message: bytes, or any object where these are rows of objects. Expiry and
+        deliver-at are milliseconds since 1970; below 0, so many milliseconds after the append."""
         # What can fail comes first: a row that is refused leaves nothing behind.
         size = 0 if self.columns & OBJECTS else len(value)
         if key is not None:
@@ -267,14 +270,19 @@ class BatchBuilder:
                 columns &= ~RELATIVE
         self.columns |= columns
 
-    def append_at(self, value: bytes, time: int) -> None:
-        """Add one message that is nothing but its value, as appended at `time`."""
-        row = len(self._values)
+    def append_at(self, value: bytes, time: int, content_type: str | None = None) -> None:
+        """Add one message that is nothing but its value and content type, as appended at `time`."""
+        row, times = len(self._values), self.times
         if not row:
             self.append_time = time
-        elif self.times is not None or time != self.append_time:
+        elif times is not None and len(times) == row:
+            times.append(time)
+        elif times is not None or time != self.append_time:
             self._times_until(row).append(time)
-        self.append(value)
+        self.byte_count += len(value)
+        if content_type != self._common_type:
+            self._note_type(row, content_type)
+        self._values.append(value)
 
     def _note_times(self, rows: RowSource, at: int, start: int, stop: int) -> None:
         first = rows.time(start)
@@ -396,7 +404,31 @@ class BatchBuilder:
             base_sequence=base_sequence,
             base_offset=self.base_offset,
             append_time=self.append_time,
+            producer=producer,
+            size=self.byte_count if compression == "none" else -1,
         )
+
+    def cut(self, start: int, stop: int) -> RecordBatch:
+        """Some of the rows as a batch, with the offsets and times they have here."""
+        base = self.base_offset
+        part = BatchBuilder(UNSTAMPED if base == UNSTAMPED else base + start)
+        if self._extras is not None or self.columns & OBJECTS:
+            part.extend(self, start, stop)
+            return part.seal()
+        values = self._values[start:stop]
+        time = self.time(start)
+        if stop - start == 1 and not self._common_type:
+            batch = plain_batch(values)
+            batch.stamp(part.base_offset, time)
+            return batch
+        part._values, part.byte_count = values, sum(map(len, values))
+        part.columns, part._common_type = self.columns & ~TIMES, self._common_type
+        part.append_time = time
+        if self.times is not None and start < len(self.times):
+            times = self._times_until(len(self._values))[start:stop]
+            if times.count(time) != len(times):
+                part.times = times
+        return part.seal()
 
 
 class _Extras:
@@ -413,10 +445,12 @@ class _Extras:
         self.content_types: dict[int, str] = {}
 
     def extend(self, other: _Extras, at: int) -> None:
-        for name in self.__slots__:
-            column = getattr(other, name)
-            if column:
-                getattr(self, name).update((at + row, item) for row, item in column.items())
+        _shift(self.keys, other.keys, at)
+        _shift(self.headers, other.headers, at)
+        _shift(self.priorities, other.priorities, at)
+        _shift(self.expiries, other.expiries, at)
+        _shift(self.deliver_ats, other.deliver_ats, at)
+        _shift(self.content_types, other.content_types, at)
 
     def count_from(self, rows: range, time_of: Callable[[int], int]) -> None:
         """Durations of these rows become times."""
@@ -444,7 +478,7 @@ class _Extras:
             parts.append(pad(hashes.tobytes()))
         return b"".join(parts)
 
-    def payload(self, rows: int, columns: int, common: str | None, parts: list[bytes]) -> int:
+    def payload(self, rows: int, columns: int, common: str | None, parts: list[Buffer]) -> int:
         """Add the columns behind the values to `parts`; the bits that qualify them."""
         bits = 0
         keys = [self.keys.get(row) for row in range(rows)] if columns & KEYS else None
@@ -456,13 +490,13 @@ class _Extras:
             bits |= TYPES_VARY
         return bits
 
-    def _header_parts(self, rows: int, parts: list[bytes]) -> bool:
+    def _header_parts(self, rows: int, parts: list[Buffer]) -> bool:
         by_row = [self.headers.get(row, {}) for row in range(rows)]
         parts.append(pad(array("i", accumulate(map(len, by_row), initial=0)).tobytes()))
         parts.extend(binary_parts([name.encode() for entries in by_row for name in entries]))
         return text_or_bytes_parts([v for entries in by_row for v in entries.values()], parts)
 
-    def _content_type_parts(self, rows: int, common: str | None, parts: list[bytes]) -> bool:
+    def _content_type_parts(self, rows: int, common: str | None, parts: list[Buffer]) -> bool:
         distinct = set(self.content_types.values())
         if len(self.content_types) < rows:
             distinct.add(common or "")
@@ -526,29 +560,6 @@ def lost_rows(count: int, size: int = 0) -> LostBatch:
     )
 
 
-def slice_batch(batch: RecordBatch, start: int, stop: int) -> RecordBatch:
-    """A batch of the rows `start` to `stop`, with the offsets and sequences they have here.
-
-    When they expire and are due stays the same: of a stamped batch as times, else as it was said.
-    """
-    if not 0 <= start < stop <= batch.row_count:
-        raise InvalidRequest(f"slice {start}:{stop} of a batch of {batch.row_count} rows")
-    if stop - start == batch.row_count:
-        return batch
-    builder = BatchBuilder(base_offset=batch.base_offset)
-    builder.extend(batch, start, stop)
-    part = builder.seal(
-        compression=COMPRESSION_NAMES[batch.compression],
-        producer=batch.producer,
-        base_sequence=(batch.base_sequence + start) % 2**64,
-    )
-    if batch.base_offset != UNSTAMPED:
-        part.base_offset = batch.base_offset + start
-    if not part.columns & TIMES and not batch.columns & TIMES:
-        part.append_time = batch.append_time
-    return part
-
-
 def absolute(batch: RecordBatch, append_time: int) -> RecordBatch:
     """The same rows with times in place of durations, for who does not know of RELATIVE.
 
@@ -576,3 +587,9 @@ def absolute(batch: RecordBatch, append_time: int) -> RecordBatch:
         base_offset=batch.base_offset,
         append_time=batch.append_time,
     )
+
+
+def _shift(column: dict[int, Item], other: dict[int, Item], at: int) -> None:
+    """Take in the entries of another column, `at` rows further down."""
+    if other:
+        column.update((at + row, item) for row, item in other.items())

@@ -130,18 +130,18 @@ WIDTH_UNKNOWN, WIDTH_VARIES = -1, -2
 def common_width(raw: Buffer, column: BinaryColumn, rows: int) -> int:
     """The length that all values share, or WIDTH_VARIES. One comparison of bytes, no loop."""
     (width,) = I32.unpack_from(raw, column.offsets + 4)
-    if width * rows != column.size or rows > _EQUAL_ROWS_MAX:
+    if width * rows != column.size or rows > EQUAL_ROWS_MAX:
         return WIDTH_VARIES
-    expected = _equal_offsets(rows, width)
+    expected = equal_offsets(rows, width)
     found = bytes(raw[column.offsets : column.offsets + len(expected)])
     return width if found == expected else WIDTH_VARIES
 
 
-_EQUAL_ROWS_MAX = 4096  # what one format string is made for; longer runs take the general way
+EQUAL_ROWS_MAX = 4096  # what one format string is made for; longer runs take the general way
 
 
 @lru_cache(maxsize=256)
-def _equal_offsets(rows: int, width: int) -> bytes:
+def equal_offsets(rows: int, width: int) -> bytes:
     offsets = (
         array("i", range(0, rows * width + 1, width)) if width else array("i", [0] * (rows + 1))
     )
@@ -163,7 +163,7 @@ def split(raw: Buffer, column: BinaryColumn, start: int, stop: int) -> list[byte
     base, end = offsets[0], offsets[-1]
     # Sorting what is sorted is one pass in C; a loop here would cost more than the slices do.
     if base < 0 or end > column.size or sorted(offsets) != offsets:
-        raise _out_of_order()
+        raise out_of_order()
     # One copy of the whole run, then slices of it: cheaper than a copy out of the view for each.
     data = bytes(raw[column.data + base : column.data + end])
     if base:
@@ -174,7 +174,7 @@ def split(raw: Buffer, column: BinaryColumn, start: int, stop: int) -> list[byte
 def item_at(raw: Buffer, column: BinaryColumn, row: int) -> bytes:
     first, last = I32_PAIR.unpack_from(raw, column.offsets + 4 * row)
     if not 0 <= first <= last <= column.size:
-        raise _out_of_order()
+        raise out_of_order()
     return bytes(raw[column.data + first : column.data + last])
 
 
@@ -182,11 +182,11 @@ def span(raw: Buffer, column: BinaryColumn, start: int, stop: int) -> int:
     (first,) = I32.unpack_from(raw, column.offsets + 4 * start)
     (last,) = I32.unpack_from(raw, column.offsets + 4 * stop)
     if not 0 <= first <= last <= column.size:
-        raise _out_of_order()
+        raise out_of_order()
     return int(last - first)
 
 
-def _out_of_order() -> Corrupt:
+def out_of_order() -> Corrupt:
     return Corrupt("the offsets of a column of a record batch are out of order")
 
 
@@ -209,21 +209,21 @@ def text_or_bytes(raw: Buffer, column: BinaryColumn, kinds: int, row: int) -> st
     return text(item)
 
 
-def binary_parts(items: list[bytes]) -> list[bytes]:
+def binary_parts(items: Sequence[Buffer]) -> list[Buffer]:
     """Offsets, the items themselves, padding: ready to be joined with one copy."""
     lengths = list(map(len, items))
     total = sum(lengths)
     if total > COLUMN_BYTES_MAX:
         raise MessageTooLarge("a column of the batch", total, COLUMN_BYTES_MAX, "the format")
     count = len(items)
-    if count and count <= _EQUAL_ROWS_MAX and lengths.count(lengths[0]) == count:
-        offsets = _equal_offsets(count, lengths[0])
+    if count and count <= EQUAL_ROWS_MAX and lengths.count(lengths[0]) == count:
+        offsets = equal_offsets(count, lengths[0])
     else:
         offsets = pad(array("i", accumulate(lengths, initial=0)).tobytes())
     return [offsets, *items, bytes(-total & 7)]
 
 
-def text_or_bytes_parts(items: Sequence[str | bytes | None], parts: list[bytes]) -> bool:
+def text_or_bytes_parts(items: Sequence[str | bytes | None], parts: list[Buffer]) -> bool:
     """Add a column of text or bytes to `parts`; True if it needed kinds."""
     encoded = [item.encode() if isinstance(item, str) else item or b"" for item in items]
     parts.extend(binary_parts(encoded))

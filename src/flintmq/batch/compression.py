@@ -11,9 +11,9 @@ from ..errors import Corrupt, InvalidRequest, MissingExtra, extra_module
 from .format import COMPRESSION_NAMES, COMPRESSIONS, Buffer
 
 
-def check_compression(name: str) -> str:
+def check_compression(name: object) -> str:
     """`name` if payloads can be compressed so here; an error that says what can."""
-    if name not in COMPRESSIONS:
+    if not isinstance(name, str) or name not in COMPRESSIONS:
         known = ", ".join(COMPRESSIONS)
         raise InvalidRequest(f"unknown batch compression {name!r}; known are {known}")
     if name != "none":

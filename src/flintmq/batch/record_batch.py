@@ -100,7 +100,10 @@ class RecordBatch:
         base_offset: int = UNSTAMPED,
         append_time: int = 0,
         body_checksum: int | None = None,
+        producer: str | None = None,
+        size: int = -1,
     ) -> None:
+        """`producer` and `size`, of all rows, where they are known already: what the body says."""
         self.columns = columns
         self.row_count = row_count
         self.body = body
@@ -116,8 +119,8 @@ class RecordBatch:
         self._layout: Layout | None = None
         self._width = WIDTH_UNKNOWN
         self._last_row = -1
-        self._size = -1
-        self._producer: str | None = None
+        self._size = size
+        self._producer = producer
         self._decoded: tuple[bytes, ...] | None = None
         self.cache: DecodeCache | None = None
 
@@ -450,6 +453,27 @@ class LostBatch(RecordBatch):
     and it is joined with no other."""
 
     __slots__ = ()
+
+
+def twin_of(batch: RecordBatch) -> RecordBatch:
+    """Another header over the same body, with what is decoded of it so far; in no cache."""
+    twin = (LostBatch if isinstance(batch, LostBatch) else RecordBatch)(
+        columns=batch.columns,
+        row_count=batch.row_count,
+        body=batch.body,
+        control_length=batch.control_length,
+        payload_length=batch.payload_length,
+        raw_length=batch.raw_length,
+        compression=batch.compression,
+        base_sequence=batch.base_sequence,
+        base_offset=batch.base_offset,
+        append_time=batch.append_time,
+        body_checksum=batch._body_checksum,
+    )
+    twin._raw, twin._layout, twin._decoded = batch._raw, batch._layout, batch._decoded
+    twin._width, twin._last_row = batch._width, batch._last_row
+    twin._size, twin._producer = batch._size, batch._producer
+    return twin
 
 
 def _check_entries(first: int, last: int, layout: Layout) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import click
 
 from ..batch import RecordBatch
-from ..engine.commands import Append, Move, Stage, decode_command
+from ..engine.commands import Append, Appends, Move, Stage, decode_command, topics_of
 from ..errors import FlintError
 from ..storage.backup import JOURNAL
 from ..storage.filesystem import FileSystem
@@ -47,7 +47,7 @@ def records_of(
             if record.index < start:
                 continue
             described, concerns = _described(record, _Names(names, record.group))
-            if topic is not None and concerns != topic:
+            if topic is not None and topic not in concerns:
                 continue
             yield {
                 "index": str(record.index),
@@ -71,25 +71,31 @@ class _Names(NamedTuple):
         return self.known.get((self.group, id), f"({id})")
 
 
-def _described(record: Record, names: _Names) -> tuple[dict[str, Any], str | None]:
+def _described(record: Record, names: _Names) -> tuple[dict[str, Any], Sequence[str]]:
+    """What it says, and the topics it concerns."""
     if record.kind == STATE:
         state = State.of(record.term, record.payload)
-        return {"command": "State", "group": record.group, "what": str(state)}, None
+        return {"command": "State", "group": record.group, "what": str(state)}, ()
     try:
         command = decode_command(bytes(record.payload))
     except FlintError as error:
-        return {"command": "?", "error": str(error)}, None
+        return {"command": "?", "error": str(error)}, ()
     kind = type(command).__name__
     if isinstance(command, Append):
         batch = command.batch
         name = names.of(command.topic)
         place = {"offset": str(batch.base_offset), "count": batch.row_count}
-        return {"command": kind, "topic": name, **place}, name
+        return {"command": kind, "topic": name, **place}, (name,)
+    if isinstance(command, Appends):
+        topics = [names.of(id) for id in sorted(topics_of(command))]
+        count = sum(len(rows[2]) for rows in command.rows)
+        count += sum(batch.row_count for batch in command.batches)
+        return {"command": kind, "topics": topics, "count": count}, topics
     if isinstance(command, Stage):
         facts = {"writer": command.writer, "number": str(command.number), "part": command.part}
-        return {"command": kind, **facts}, None
+        return {"command": kind, **facts}, ()
     if isinstance(command, Move):
         name, source = names.of(command.target), names.of(command.source)
         moved = {"from": source, "group": command.group, "count": command.batch.row_count}
-        return {"command": kind, "topic": name, **moved}, name
-    return {"command": kind, "what": str(command)}, None
+        return {"command": kind, "topic": name, **moved}, (name,)
+    return {"command": kind, "what": str(command)}, ()

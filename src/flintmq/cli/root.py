@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import click
 
 from .. import __version__
+from ..compiled import BUILD
 from ..errors import FlintError
 from .command_group import LazyGroup
 from .exit_codes import FAILED, INTERRUPTED, MISUSED, TERMINATED, Terminated, code_of
@@ -27,6 +28,7 @@ SECTIONS = {
         "copy": "Copy topics to topics, brokers and files, and back.",
     },
     "Operations": {
+        "cluster": "Run a cluster on this machine, and see how one is.",
         "check": "Health check with exit codes for monitoring.",
         "backup": "Back up a running broker, or copy a data directory.",
         "restore": "Restore a data directory from a backup.",
@@ -67,7 +69,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage, 3 broker not reachable, 4 not autho
 130 Ctrl-C, 143 SIGTERM.
 """,
 )
-click.version_option(__version__, message="flintmq %(version)s")(root)
+click.version_option(f"{__version__} ({BUILD})", message="flintmq %(version)s")(root)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from ..client.client import Client
 from ..client.delivery import settle_messages
-from ..client.grips import releasing
+from ..client.grips import RELEASE
 from ..client.reader import Reader
 from ..errors import InvalidRequest
 from ..group_model import LEASE_SECONDS
@@ -172,7 +172,7 @@ class OfGroup:
         await self._mq.ack(messages)
 
     async def give_back(self, messages: Any) -> None:
-        await settle_messages(messages, "release", releasing)
+        await settle_messages(messages, RELEASE)
 
     async def keep(self, messages: Any) -> None:
         await asyncio.gather(*(message.extend(LEASE_SECONDS) for message in messages))

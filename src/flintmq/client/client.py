@@ -17,7 +17,7 @@ from ..errors import FlintError, InvalidRequest
 from ..model import Overflow, Receipt, Seconds, Start, StoredReceipt, TopicOptions, seconds
 from ..observe.tracing import Tracing
 from ..serde.codec import UNSAID, Codec, EncodePlan
-from .connection_state import ConnectionState, OnDisconnect, OnReconnect
+from .connection_state import ConnectionState
 from .context import ClientContext, Closer
 from .feed import Feed
 from .keywords import (
@@ -81,7 +81,7 @@ class Client:
         self._codec = codec
         self._encoder = Encoder(codec)
         self._sender = Sender(broker)
-        self._pollers = Pollers(broker, tracing, context.timeout)
+        self._pollers = Pollers(broker, context.settler, tracing, context.timeout)
         self._queues = QueueVerbs(context, self._pollers)
         self._topics = TopicAdmin(context, codec, self._pollers)
         self._staged = StagedPublishing(context, self._encoder, self._sender)
@@ -386,19 +386,15 @@ class Client:
         """
         return self._opened and not self._context.is_closed and self._state.is_up()
 
-    def on_disconnect(self, callback: OnDisconnect) -> OnDisconnect:
-        """Call a function, with the cause as a `Disconnected`, whenever the connection is lost.
+    on_disconnect = of_part("_state", ConnectionState.on_disconnect)
+    on_reconnect = of_part("_state", ConnectionState.on_reconnect)
+    on_not_settled = of_part("_queues", QueueVerbs.on_not_settled)
 
-        It runs on the event loop; an async one becomes a task. Calls are not affected: they wait
-        for the connection to come back, within their timeout. Works as a decorator.
-        """
-        self._state.on_disconnect(callback)
-        return callback
-
-    def on_reconnect(self, callback: OnReconnect) -> OnReconnect:
-        """Call a function, without arguments, whenever a lost connection is back."""
-        self._state.on_reconnect(callback)
-        return callback
+    @property
+    def not_settled(self) -> int:
+        """How many messages could not be settled in the background (`process`, `ack_nowait`, and
+        handlers) since the connection was opened. They may be delivered again."""
+        return self._context.settler.failed
 
     async def backup(self, directory: str | PathLike[str]) -> None:
         """Write a consistent copy of everything into an empty directory, while work goes on.

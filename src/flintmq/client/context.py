@@ -11,6 +11,7 @@ from ..clock import Clock
 from ..errors import Closed
 from ..model import Seconds, timeout_seconds
 from ..observe.tracing import Tracing
+from .background import BackgroundSettler
 from .turns import YieldEvery
 
 Closer = asyncio.Task[Any] | Thread | None
@@ -39,6 +40,7 @@ class ClientContext:
         self.timeout = timeout_seconds(timeout)
         self.tracing = tracing
         self.turns = YieldEvery()
+        self.settler = BackgroundSettler()
         self.consumers: set[OpenConsumer] = set()
         self.is_closed = False
         self.auto_create = auto_create

@@ -7,24 +7,25 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeVar, Unpack
 
-from ..errors import Closed, Disconnected, InvalidRequest, LeaseLost, OutcomeUnknown
+from ..errors import InvalidRequest, LeaseLost
 from ..groups.ranges import ascending, ranges_of_runs, sorted_ranges
 from ..model import Seconds
 from ..observe.logs import event
 from ..observe.tracing import Processing
 from ..rows import Message, RowsOf, Run
 from .grips import (
-    Fate,
+    ACK,
+    RELEASE,
     Grip,
+    How,
     Lot,
-    Settle,
-    acking,
     checked_lease,
     log,
     nacking,
     rejecting,
-    releasing,
     settle_lots,
+    settle_lots_nowait,
+    wait_told,
 )
 from .keywords import BackoffKeywords, RetryKeywords, takes
 from .retrying import Retrying, reason_of
@@ -68,18 +69,31 @@ class Delivery(GrantedMessage, frozen=True, gc=False, eq=False):
 
     async def ack(self) -> None:
         """It is done: nobody of this group gets it again."""
-        await self._grip.settle(self._source.base_offset + self._row, "ack", acking)
+        await self._grip.settle(self._source.base_offset + self._row, ACK)
 
     async def nack(self, delay: Seconds = 0) -> None:
         """It is not done: it is delivered again, in `delay` seconds.
 
         Where that was the last of the topic's `max_deliveries`, it goes to the dead letters.
         """
-        await self._grip.settle(self._source.base_offset + self._row, "nack", nacking(delay))
+        await self._grip.settle(self._source.base_offset + self._row, nacking(delay))
 
     async def reject(self, reason: str) -> None:
         """It cannot be done: straight to the dead letters, with the reason."""
-        await self._grip.settle(self._source.base_offset + self._row, "reject", rejecting(reason))
+        await self._grip.settle(self._source.base_offset + self._row, rejecting(reason))
+
+    def ack_nowait(self) -> None:
+        """It is done, and nobody waits for the broker to know: the background tells it.
+
+        Acks are gathered and go out in order; closing flushes them. What a crash takes is delivered
+        again. One that fails is logged, counted (`not_settled` of the connection) and told to its
+        `on_not_settled`. An `ack()` behind it waits for it.
+        """
+        self._grip.settle_nowait(self._source.base_offset + self._row, ACK)
+
+    def nack_nowait(self, delay: Seconds = 0) -> None:
+        """It is not done, as for `nack`; and nobody waits, as for `ack_nowait`."""
+        self._grip.settle_nowait(self._source.base_offset + self._row, nacking(delay))
 
     async def extend(self, seconds: Seconds) -> None:
         """Have the lease end that many seconds from now."""
@@ -93,7 +107,8 @@ class Delivery(GrantedMessage, frozen=True, gc=False, eq=False):
         backoff: Seconds = 1.0,
         **said: Unpack[BackoffKeywords],
     ) -> Process:
-        """Work on it: `async with message.process(): ...` settles it by how the block ends.
+        """Work on it: `async with message.process(): ...` settles it by how the block ends, in the
+        background, as `ack_nowait` does.
 
         Without an error it is acked. An exception is logged and goes no further: the message is
         delivered again after `backoff` seconds, twice that the next time, and so on up to
@@ -165,34 +180,27 @@ class Process:
                     delivery_count=message.delivery_count,
                     **facts,
                 )
-        if message._grip.fate(offset) is None:
-            try:
-                await self._settle(error)
-            except (LeaseLost, Closed, Disconnected, OutcomeUnknown) as lost:
-                event(
-                    log,
-                    logging.WARNING,
-                    "not_settled",
-                    f"{message.topic} offset {offset} was not settled: {lost}",
-                    **facts,
-                )
+        grip = message._grip
+        if grip.fate(offset) is None:
+            grip.settle_nowait(offset, self._how(error))
+            assert grip.settler is not None
+            if grip.settler.is_full and not isinstance(error, asyncio.CancelledError):
+                await grip.settler.room()
         return isinstance(error, Exception)
 
-    async def _settle(self, error: BaseException | None) -> None:
+    def _how(self, error: BaseException | None) -> How:
         message, retries = self._message, self._retrying.retries
         if error is None:
-            await message.ack()
-        elif isinstance(error, asyncio.CancelledError | KeyboardInterrupt):
-            # Not the message's fault: work is being stopped.
-            await message._grip.settle(message.offset, "release", releasing)
-        elif not isinstance(error, Exception):
-            await message.nack()
-        elif self._retrying.is_hopeless(error, message) or (
+            return ACK
+        if isinstance(error, asyncio.CancelledError | KeyboardInterrupt):
+            return RELEASE  # not the message's fault: work is being stopped
+        if not isinstance(error, Exception):
+            return nacking(0)
+        if self._retrying.is_hopeless(error, message) or (
             retries is not None and message.delivery_count > retries
         ):
-            await message.reject(reason_of(error))
-        else:
-            await message.nack(self._retrying.delay(message.delivery_count))
+            return rejecting(reason_of(error))
+        return nacking(self._retrying.delay(message.delivery_count))
 
 
 G = TypeVar("G", bound=GrantedMessage)
@@ -213,6 +221,11 @@ class GrantedRows(RowsOf[G]):
             for grip, runs in by_grip.values()
         ]
 
+    async def _told(self) -> None:
+        """Wait for what was settled in the background."""
+        if self._runs:
+            await wait_told([self._runs[0].grip])
+
 
 class Deliveries(GrantedRows[Delivery]):
     """Messages from a queue: a sequence that equals the list of them, with `values` as the fast way
@@ -222,11 +235,22 @@ class Deliveries(GrantedRows[Delivery]):
 
     async def ack(self) -> None:
         """All of these are done, but for those that were settled otherwise."""
-        await settle_lots(self._lots(), "ack", acking)
+        await self._told()
+        await settle_lots(self._lots(), ACK)
 
     async def nack(self, delay: Seconds = 0) -> None:
         """All of these that are not settled yet are delivered again, in `delay` seconds."""
-        await settle_lots(self._lots(), "nack", nacking(delay))
+        how = nacking(delay)
+        await self._told()
+        await settle_lots(self._lots(), how)
+
+    def ack_nowait(self) -> None:
+        """The same as `ack`, and nobody waits for the broker, as for `ack_nowait` of a message."""
+        settle_lots_nowait(self._lots(), ACK)
+
+    def nack_nowait(self, delay: Seconds = 0) -> None:
+        """The same as `nack`, and nobody waits for the broker."""
+        settle_lots_nowait(self._lots(), nacking(delay))
 
     def __iter__(self) -> Iterator[Delivery]:
         for source, start, stop, origin, picks, grip in self._runs:
@@ -241,28 +265,32 @@ Messages = GrantedMessage | GrantedRows[Any] | Iterable[GrantedMessage]
 """Messages of queues: one, what a poll returned, or any of them."""
 
 
-async def settle_messages(messages: Messages, fate: Fate, settle: Settle) -> None:
+async def settle_messages(messages: Messages, how: How) -> None:
     """Settle the messages of one call; checked before anything is done."""
     if isinstance(messages, GrantedRows):
-        await settle_lots(messages._lots(), fate, settle)
+        await messages._told()
+        await settle_lots(messages._lots(), how)
         return
     if isinstance(messages, GrantedMessage):
         messages = [messages]
     if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
-        raise InvalidRequest(f"{fate} takes messages of a queue group, not {messages!r}")
+        raise InvalidRequest(f"{how.fate} takes messages of a queue group, not {messages!r}")
     offsets: dict[int, tuple[Grip, set[int]]] = {}
     losses: list[LeaseLost] = []
+    messages = list(messages)
     for message in messages:
         if not isinstance(message, GrantedMessage):
             raise InvalidRequest(
                 f"{message!r} is not a message of a queue group: use subscribe or poll"
             )
+    await wait_told(message._grip for message in messages)
+    for message in messages:
         offset = message._source.base_offset + message._row
         grip = message._grip
         try:
-            if grip.may_settle(offset, fate):
+            if grip.may_settle(offset, how.fate):
                 offsets.setdefault(id(grip), (grip, set()))[1].add(offset)
         except LeaseLost as lost:
             losses.append(lost)
     lots = [(grip, sorted_ranges(of_grip)) for grip, of_grip in offsets.values()]
-    await settle_lots(lots, fate, settle, losses)
+    await settle_lots(lots, how, losses)

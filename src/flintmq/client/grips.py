@@ -9,15 +9,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from bisect import bisect_right, insort
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Literal, Protocol
+from collections.abc import Awaitable, Iterable, Sequence
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from ..broker_api import Grant, MemberApi
 from ..errors import InvalidRequest, LeaseLost
 from ..group_model import LEASE_SECONDS_MAX, Lease, Ranges
-from ..groups.ranges import sorted_ranges, without
+from ..groups.ranges import count_in, offsets_in, sorted_ranges, without
 from ..model import SECONDS_MAX, Seconds, seconds
 from ..observe.tracing import Tracing
+
+if TYPE_CHECKING:
+    from .background import BackgroundSettler
 
 log = logging.getLogger("flintmq.client")
 
@@ -30,7 +33,29 @@ _PAST: dict[Fate, str] = {
     "auto": "acked before delivery (ack='auto')",
 }
 
-Settle = Callable[[MemberApi, list[Lease]], Awaitable[None]]
+
+class How(NamedTuple):
+    """How messages are settled. Those that are settled alike can be settled at once."""
+
+    fate: Fate
+    delay: float = 0.0
+    """Of a nack."""
+    reason: str = ""
+    """Of a reject."""
+
+    def tell(self, member: MemberApi, leases: list[Lease]) -> Awaitable[None]:
+        match self.fate:
+            case "ack" | "auto":
+                return member.ack(leases)
+            case "nack":
+                return member.nack(leases, self.delay)
+            case "reject":
+                return member.reject(leases, self.reason)
+            case _:
+                return member.release(leases)
+
+
+ACK, AUTO, RELEASE = How("ack"), How("auto"), How("release")
 
 
 class Keeper(Protocol):
@@ -53,6 +78,7 @@ class Grip:
         "group",
         "keeper",
         "member",
+        "settler",
         "token",
         "topic",
         "tracing",
@@ -65,12 +91,15 @@ class Grip:
         grant: Grant,
         tracing: Tracing | None = None,
         keeper: Keeper | None = None,
+        settler: BackgroundSettler | None = None,
     ) -> None:
         self.member, self.group = member, group
         self.topic = member.info.topic
         self.token, self.counts = grant.token, grant.counts
         self.tracing = tracing
         self.keeper = keeper
+        self.settler = settler
+        """For what nobody waits for."""
         self._fates: dict[int, Fate] = {}
         self._ranges: list[tuple[int, int, Fate]] = []  # what was settled many at once, ascending
 
@@ -115,17 +144,20 @@ class Grip:
             f"offset {offset} of {self.topic!r} was {_PAST[had]}: it cannot be {_PAST[fate]} now"
         )
 
-    async def settle(self, offset: int, fate: Fate, settle: Settle) -> None:
+    async def settle(self, offset: int, how: How) -> None:
         """Settle one message. Where that fails, it is as unsettled as before.
 
-        Cancelled, it counts as settled: the broker has heard of it, and carries it out.
+        Cancelled, it counts as settled: the broker has heard of it, and carries it out. What was
+        settled in the background before is waited for.
         """
-        if not self.may_settle(offset, fate):
-            return
+        while not self.may_settle(offset, how.fate):
+            if self.settler is None or not self.settler.pending:
+                return
+            await self.settler.flush()
         fates = self._fates
-        fates[offset] = fate
+        fates[offset] = how.fate
         try:
-            await settle(self.member, [(self.token, [(offset, offset + 1)])])
+            await how.tell(self.member, [(self.token, [(offset, offset + 1)])])
         except LeaseLost:
             fates[offset] = "lost"
             self._tell(1)
@@ -138,6 +170,31 @@ class Grip:
             raise
         if self.keeper is not None:
             self.keeper.let_go(self, 1)
+
+    def settle_nowait(self, offset: int, how: How) -> None:
+        """Settle one message without waiting for it. For others it is settled from now on."""
+        if not self.may_settle(offset, how.fate):
+            return
+        assert self.settler is not None, "grips of a client have one"
+        self._fates[offset] = how.fate
+        self.settler.settle(self, [(offset, offset + 1)], 1, how)
+        if self.keeper is not None:
+            self.keeper.let_go(self, 1)
+
+    def failed(self, ranges: Ranges, lost: set[int] | None) -> None:
+        """What nobody waited for: these were lost. Where it is not known what became of them
+        (None), they are as unsettled as before, but their leases are not renewed any more."""
+        if lost is None:
+            for offset in offsets_in(ranges):
+                self._fates.pop(offset, None)
+            self._ranges = [
+                (start, stop, fate)
+                for first, end, fate in self._ranges
+                for start, stop in without([(first, end)], ranges)
+            ]
+        else:
+            for offset in lost.intersection(offsets_in(ranges)):
+                self._fates[offset] = "lost"
 
     async def extend(self, offset: int, lease_seconds: float) -> None:
         had = self.fate(offset)
@@ -190,9 +247,7 @@ Lot = tuple[Grip, Ranges]
 """Messages of one grip."""
 
 
-async def settle_lots(
-    lots: Iterable[Lot], fate: Fate, settle: Settle, losses: Sequence[LeaseLost] = ()
-) -> None:
+async def settle_lots(lots: Iterable[Lot], how: How, losses: Sequence[LeaseLost] = ()) -> None:
     """Settle messages of many grips: one call for each member, all under way at once.
 
     A LeaseLost names everything that was lost, `losses` known before included, after the rest was
@@ -202,7 +257,7 @@ async def settle_lots(
     for grip, ranges in lots:
         if ranges:
             by_member.setdefault(id(grip.member), []).append((grip, ranges))
-    calls = [_settle_of_member(of_one, fate, settle) for of_one in by_member.values()]
+    calls = [_settle_of_member(of_one, how) for of_one in by_member.values()]
     if len(calls) == 1:  # no task is needed
         answers: Sequence[BaseException | None] = [await calls[0]]
     else:
@@ -219,12 +274,30 @@ async def settle_lots(
         )
 
 
-async def _settle_of_member(lots: list[Lot], fate: Fate, settle: Settle) -> LeaseLost | None:
+async def wait_told(grips: Iterable[Grip]) -> None:
+    """Wait for what was settled in the background: who settles it again wants to know."""
+    for settler in {grip.settler for grip in grips}:
+        if settler is not None and settler.pending:
+            await settler.flush()
+
+
+def settle_lots_nowait(lots: Iterable[Lot], how: How) -> None:
+    """Settle messages of many grips without waiting for it."""
+    for grip, ranges in lots:
+        if ranges:
+            assert grip.settler is not None, "grips of a client have one"
+            grip.note(ranges, how.fate)
+            grip.settler.settle(grip, ranges, count_in(ranges), how)
+            grip.settled_many(ranges, how.fate, set())
+
+
+async def _settle_of_member(lots: list[Lot], how: How) -> LeaseLost | None:
+    fate = how.fate
     for grip, ranges in lots:
         grip.note(ranges, fate)
     loss: LeaseLost | None = None
     try:
-        await settle(lots[0][0].member, [(grip.token, ranges) for grip, ranges in lots])
+        await how.tell(lots[0][0].member, [(grip.token, ranges) for grip, ranges in lots])
     except LeaseLost as error:
         loss = error
     except asyncio.CancelledError:
@@ -244,24 +317,15 @@ async def _settle_of_member(lots: list[Lot], fate: Fate, settle: Settle) -> Leas
 # --- how a message is settled
 
 
-def acking(member: MemberApi, leases: list[Lease]) -> Awaitable[None]:
-    return member.ack(leases)
+def nacking(delay: Seconds) -> How:
+    return How("nack", checked_delay(delay))
 
 
-def nacking(delay: Seconds) -> Settle:
-    after = checked_delay(delay)
-    return lambda member, leases: member.nack(leases, after)
-
-
-def rejecting(reason: str) -> Settle:
+def rejecting(reason: str) -> How:
     if not isinstance(reason, str):
         raise InvalidRequest(f"a reason must be a str, not {reason!r}")
     reason = reason.encode(errors="replace").decode()  # of an error about an odd file name, say
-    return lambda member, leases: member.reject(leases, reason)
-
-
-def releasing(member: MemberApi, leases: list[Lease]) -> Awaitable[None]:
-    return member.release(leases)
+    return How("reject", reason=reason)
 
 
 def checked_delay(delay: Seconds) -> float:

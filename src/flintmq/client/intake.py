@@ -25,9 +25,10 @@ from ..errors import (
 from ..groups.ranges import sorted_ranges
 from ..observe.tracing import Tracing
 from ..rows import Origin, Run
+from .background import FLUSH_SECONDS, BackgroundSettler
 from .delivery import Deliveries, Delivery
 from .errands import Errands
-from .grips import Grip, acking, settle_lots
+from .grips import AUTO, Grip, settle_lots
 from .parking import Parking
 from .renewing import LeaseRenewals
 
@@ -58,10 +59,11 @@ class MessageIntake:
         auto: bool,
         join: JoinPartition,
         count: Callable[[], int] | None,
+        settler: BackgroundSettler,
         tracing: Tracing | None = None,
         in_turn: bool = False,
     ) -> None:
-        self._tracing = tracing
+        self._tracing, self._settler = tracing, settler
         self._clock = clock
         self._group = group
         self._lease = lease
@@ -189,7 +191,7 @@ class MessageIntake:
             items.append(ahead.popleft())
         lots = [(grip, sorted_ranges(of_grip)) for grip, of_grip in _offsets_by_grip(items).items()]
         try:
-            await settle_lots(lots, "auto", acking)
+            await settle_lots(lots, AUTO)
         except LeaseLost:
             items = [item for item in items if item[0].fate(_offset(item)) == "auto"]
         except asyncio.CancelledError:
@@ -257,6 +259,9 @@ class MessageIntake:
             return
         if self._failed is not None or self._is_stopped or self._closing is not None:
             return
+        if self._settler.is_full:
+            self._settler.when_room(self._refill)
+            return
         members = self._members
         if self._count is not None:
             self._look_for_more()
@@ -302,7 +307,7 @@ class MessageIntake:
             self._fail(error)
 
     def _arrived(self, member: MemberApi, grant: Grant, *, is_late: bool) -> None:
-        grip = Grip(member, self._group, grant, self._tracing, self)
+        grip = Grip(member, self._group, grant, self._tracing, self, self._settler)
         items = [
             (grip, run.source, row, run.origin) for run in grant.rows.runs for row in run.rows()
         ]
@@ -427,6 +432,7 @@ class MessageIntake:
             await asyncio.wait(under_way)
         self._give_back(self._ahead)
         self._ahead.clear()
+        await self._settler.flush(FLUSH_SECONDS)
         await self._errands.wait(GIVE_BACK_SECONDS)
         failed: Exception | None = None
         for member in self._members:

@@ -6,6 +6,8 @@ poll = of_part("_queues", QueueVerbs.poll)      client.poll(...) is client._queu
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
+from inspect import iscoroutinefunction
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 P = ParamSpec("P")
@@ -13,21 +15,41 @@ T = TypeVar("T")
 
 
 class PartVerb:
-    """Of the class, the function itself; of a client, the method of its part."""
+    """Of a client, the method of its part; of the class, a function that finds it."""
 
     def __init__(self, part: str, verb: Callable[..., Any]) -> None:
         self._part, self._verb = part, verb
+        self._of_class = _of_class(verb)
 
     def __set_name__(self, client: type, name: str) -> None:
-        self._verb.__qualname__ = f"{client.__qualname__}.{name}"  # by which users know it
+        for shown in (self._verb, self._of_class):
+            shown.__qualname__ = f"{client.__qualname__}.{name}"  # by which users know it
 
     def __get__(self, client: object | None, kind: object = None) -> Any:
         if client is None:
-            return self._verb
+            return self._of_class
         name = self._verb.__name__
         method = getattr(getattr(client, self._part), name)
         vars(client)[name] = method  # the next call finds it without coming here
         return method
+
+
+def _of_class(verb: Callable[..., Any]) -> Callable[..., Any]:
+    """`Client.poll(client, ...)` is `client.poll(...)`."""
+    name = verb.__name__
+    if iscoroutinefunction(verb):
+
+        @wraps(verb)
+        async def waited(client: object, *given: Any, **named: Any) -> Any:
+            return await getattr(client, name)(*given, **named)
+
+        return waited
+
+    @wraps(verb)
+    def called(client: object, *given: Any, **named: Any) -> Any:
+        return getattr(client, name)(*given, **named)
+
+    return called
 
 
 def of_part(part: str, verb: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:

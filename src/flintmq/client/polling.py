@@ -28,8 +28,9 @@ from ..group_model import Ranges
 from ..observe.logs import event
 from ..observe.tracing import Tracing
 from ..rows import Run
+from .background import FLUSH_SECONDS, BackgroundSettler
 from .delivery import Deliveries
-from .grips import Grip, acking, log, releasing, settle_lots
+from .grips import AUTO, RELEASE, Grip, log, settle_lots
 from .in_time import ANSWER_SECONDS, in_time
 from .intake import GIVE_BACK_SECONDS
 from .membership import GroupMembership, JoinOptions
@@ -53,9 +54,14 @@ class Pollers:
     """The groups that a connection polls."""
 
     def __init__(
-        self, broker: BrokerApi, tracing: Tracing | None = None, patience: float | None = None
+        self,
+        broker: BrokerApi,
+        settler: BackgroundSettler,
+        tracing: Tracing | None = None,
+        patience: float | None = None,
     ) -> None:
         self._broker = broker
+        self._settler = settler
         self._tracing = tracing
         self._patience = patience
         self._pollers: dict[tuple[str, str], Poller] = {}
@@ -64,8 +70,18 @@ class Pollers:
         place = asked.topic, asked.group
         poller = self._pollers.get(place)
         if poller is None:
-            poller = Poller(self._broker, asked.topic, asked.group, self._tracing, self._patience)
+            poller = Poller(
+                self._broker,
+                asked.topic,
+                asked.group,
+                self._settler,
+                self._tracing,
+                self._patience,
+            )
             self._pollers[place] = poller
+        if self._settler.pending:
+            await self._settler.room()
+            self._settler.push()
         try:
             return await poller.poll(asked)
         finally:
@@ -86,6 +102,7 @@ class Pollers:
 
     async def close(self) -> None:
         """Leave all groups; what was polled and not settled is given back."""
+        await self._settler.flush(FLUSH_SECONDS)
         pollers, self._pollers = self._pollers, {}
         async with AsyncExitStack() as closing:
             for poller in pollers.values():
@@ -100,10 +117,12 @@ class Poller:
         broker: BrokerApi,
         topic: str,
         group: str,
+        settler: BackgroundSettler,
         tracing: Tracing | None = None,
         patience: float | None = None,
     ) -> None:
         self._broker = broker
+        self._settler = settler
         self._tracing = tracing
         self._clock: Clock = broker.clock
         self._topic, self._group = topic, group
@@ -176,7 +195,7 @@ class Poller:
         return self._deliveries(members[0], grant, asked.auto) if grant else Deliveries()
 
     def _deliveries(self, member: MemberApi, grant: Grant, is_settled: bool) -> Deliveries:
-        grip = Grip(member, self._group, grant, self._tracing)
+        grip = Grip(member, self._group, grant, self._tracing, settler=self._settler)
         runs = [run._replace(grip=grip) for run in grant.rows.runs]
         found = Deliveries(runs)
         if is_settled:
@@ -347,7 +366,7 @@ class Poller:
     async def _settle(self, found: Deliveries) -> Deliveries:
         """ack="auto": settle what is handed out. Once begun, it is carried through."""
         lots: list[tuple[Grip, Ranges]] = found._lots()
-        settling = asyncio.ensure_future(settle_lots(lots, "auto", acking))
+        settling = asyncio.ensure_future(settle_lots(lots, AUTO))
         try:
             await asyncio.shield(settling)
         except LeaseLost:
@@ -361,7 +380,7 @@ class Poller:
 
     async def _give_back(self, taken: Deliveries) -> None:
         try:
-            await settle_lots(taken._lots(), "release", releasing)
+            await settle_lots(taken._lots(), RELEASE)
         except FlintError as error:
             event(
                 log,

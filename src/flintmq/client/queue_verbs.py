@@ -11,10 +11,11 @@ from ..group_model import LEASE_SECONDS, TAKE_MAX, GroupInfo, GroupStats, InFlig
 from ..model import Receipt, Seconds, Start, seconds
 from ..patterns import check_name
 from ..rows import Rows
+from .background import OnNotSettled
 from .context import ClientContext
 from .dead_letters import DeadLetter, Which, dead_letter_ids, dead_letters
 from .delivery import Deliveries, Messages, settle_messages
-from .grips import acking, checked_lease, nacking
+from .grips import ACK, checked_lease, nacking
 from .keywords import GroupKeywords, takes
 from .membership import GroupMembership, JoinOptions, checked_filter
 from .polling import Asked, Pollers
@@ -118,13 +119,27 @@ class QueueVerbs:
         One call to the broker for all of a group. LeaseLost names all that were lost, after the
         rest was settled.
         """
-        await settle_messages(messages, "ack", acking)
+        await settle_messages(messages, ACK)
 
     async def nack(self, messages: Messages, delay: Seconds = 0) -> None:
         """Messages are not done: they are delivered again, in `delay` seconds; as `ack` else."""
-        await settle_messages(messages, "nack", nacking(delay))
+        await settle_messages(messages, nacking(delay))
+
+    def on_not_settled(self, callback: OnNotSettled) -> OnNotSettled:
+        """Call a function, with a `NotSettled`, whenever messages could not be settled in the
+        background: their leases were lost, or the broker did not answer in time.
+
+        It runs in the connection's loop, and must not block. Works as a decorator.
+        """
+        self._context.settler.on_failed.add(callback)
+        return callback
 
     # --- groups
+
+    async def _told(self) -> None:
+        """Who asks about a group has told it of everything before."""
+        if self._context.settler.pending:
+            await self._context.settler.flush()
 
     async def groups(self, topic: str) -> list[GroupInfo]:
         """The groups of a topic, queues and cursors (names of readers)."""
@@ -132,10 +147,12 @@ class QueueVerbs:
 
     async def group_stats(self, topic: str, group: str) -> GroupStats:
         """A group's figures right now."""
+        await self._told()
         return await self._broker.group_stats(topic, group)
 
     async def pause_group(self, topic: str, group: str) -> None:
         """Have a group hand out nothing until it is resumed. What is in flight can be settled."""
+        await self._told()
         await self._broker.pause_group(topic, group, True)
 
     async def resume_group(self, topic: str, group: str) -> None:
@@ -148,19 +165,23 @@ class QueueVerbs:
         What it settled behind that is delivered again, what lies before it is not; leases end. Over
         several partitions an offset is given for each: `{partition: offset}`.
         """
+        await self._told()
         await self._broker.reset_group(topic, group, to)
 
     async def delete_group(self, topic: str, group: str) -> None:
         """Forget a group and all it has settled. The topic's messages are not touched."""
+        await self._told()
         await self._broker.delete_group(topic, group)
         await self._pollers.forget(topic, group)
 
     async def peek(self, topic: str, group: str, max: int = 10) -> Rows:
         """What would be handed out next, without leasing it."""
+        await self._told()
         return await self._broker.peek(topic, group, _checked_max(max))
 
     async def in_flight(self, topic: str, group: str, max: int = 1000) -> list[InFlight]:
         """What is out under leases: since when, who has it, for the how many-th time."""
+        await self._told()
         return await self._broker.in_flight(topic, group, _checked_max(max))
 
     async def dead_letters(
@@ -169,6 +190,7 @@ class QueueVerbs:
         """The messages a group gave up on, oldest first; those whose id is `first` or above."""
         if type(first) is not int or not 0 <= first < 2**63:
             raise InvalidRequest(f"first must be the id of a dead letter, not {first!r}")
+        await self._told()
         rows = await self._broker.dead_letters(topic, group, _checked_max(max), first)
         return dead_letters(rows, self._broker)
 
@@ -180,6 +202,7 @@ class QueueVerbs:
         `which` is one or several, by themselves or by id; else those that pass `filter`, or all.
         """
         ids = dead_letter_ids(which, filter, "redrive")
+        await self._told()
         return await self._broker.redrive(topic, group, ids, checked_filter(filter))
 
     async def discard(
@@ -187,6 +210,7 @@ class QueueVerbs:
     ) -> int:
         """Let dead letters go for good; how many there were. They are chosen as for `redrive`."""
         ids = dead_letter_ids(which, filter, "discard")
+        await self._told()
         return await self._broker.discard(topic, group, ids, checked_filter(filter))
 
     async def cancel(self, receipt: Receipt) -> int:

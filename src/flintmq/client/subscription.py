@@ -127,6 +127,7 @@ class Subscription(Consumer[MessageIntake, Delivery, Deliveries]):
             auto=self._auto,
             join=membership.join,
             count=None if partitions is None else membership.partition_count,
+            settler=self._context.settler,
             tracing=self._context.tracing,
             in_turn=self._in_turn,
         )

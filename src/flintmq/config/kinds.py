@@ -20,6 +20,7 @@ OFF = "off"
 LEVELS = ("debug", "info", "warning", "error")
 
 Address = tuple[str, int]
+NODE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,63}")
 
 
 def _or(words: Sequence[str]) -> str:
@@ -286,6 +287,42 @@ class HostNames(Words):
 
     def convert(self, value: Any) -> tuple[str, ...]:
         return tuple(name.lower() for name in super().convert(value))
+
+
+class NodeName(Kind):
+    metavar = "NAME"
+    what = "a name of letters, digits, dots, dashes and underscores"
+    can_be_off = True
+
+    def parse(self, text: str) -> str:
+        if not NODE_NAME.fullmatch(text.strip()):
+            raise UnfitValue(self.allowed)
+        return text.strip()
+
+    def to_plain(self, value: Any) -> Any:
+        return OFF if value is None else value
+
+
+@dataclass(frozen=True)
+class NodeAddresses(Words):
+    """The nodes of a cluster; each is kept as NAME=HOST:PORT, with the port."""
+
+    port: int
+    metavar: ClassVar[str] = "NAME=HOST:PORT,..."
+    what: ClassVar[str] = "nodes as NAME=HOST:PORT, each name and address once"
+
+    def convert(self, value: Any) -> tuple[str, ...]:
+        pairs = [word.partition("=") for word in super().convert(value)]
+        try:
+            nodes = {
+                NodeName().parse(name): shown_address(HostPort(self.port).parse(address))
+                for name, _, address in pairs
+            }
+        except UnfitValue:
+            raise UnfitValue(self.allowed) from None
+        if len(nodes) != len(pairs) or len(set(nodes.values())) != len(pairs):
+            raise UnfitValue(self.allowed)
+        return tuple(f"{name}={address}" for name, address in nodes.items())
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InvalidRequest, MissingExtra
+from .between import problems_between
 from .files import ConfigEntry, FileUnreadable, read_entries
 from .kinds import TableKind, UnfitValue, flat
 from .table import (
@@ -18,7 +19,6 @@ from .table import (
     Config,
     Setting,
     nearest,
-    problems_between,
     variable_of,
     why_not,
 )
@@ -121,6 +121,7 @@ OTHER_VARIABLES = frozenset(
         "FLINTMQ_TLS_CLIENT_CERT",
         "FLINTMQ_TLS_CLIENT_KEY",
         "FLINTMQ_TLS_VERIFY",
+        "FLINTMQ_PURE",
         "FLINTMQ_PYZ_CACHE",
     }
 )

@@ -31,6 +31,8 @@ from .kinds import (
     HostPort,
     Kind,
     LogLevels,
+    NodeAddresses,
+    NodeName,
     Seconds,
     Share,
     TopicDefaults,
@@ -40,6 +42,7 @@ from .kinds import (
 
 PORT = 7600
 HTTP_PORT = 7601
+PEER_PORT = 7602
 BLIP_PORT = 5555
 DEFAULT = "default"
 """The source of a setting that was not set."""
@@ -49,12 +52,14 @@ DAY = 86_400.0
 Level = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["console", "json", "auto"]
 Auth = Literal["auto", "required", "off"]
+SyncOnLoop = Literal["auto", "never"]
 Group = Literal[
     "General",
     "Security",
     "Disk",
     "Topics",
     "Connections",
+    "Cluster",
     "HTTP for operations",
     "BlipMQ clients",
     "Logs and traces",
@@ -86,6 +91,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint_bytes: int = 32 * MIB
     journal_file_bytes: int = 64 * MIB
     max_queue_bytes: int = 64 * MIB
+    sync_on_loop: SyncOnLoop = "auto"
     slow_disk_seconds: float = 1.0
     scrub_bytes: int = 8 * MIB
 
@@ -111,6 +117,12 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     grace_seconds: float = 5.0
     max_away: int = 1000
     max_away_bytes: int = 256 * MIB
+
+    node_name: str | None = None
+    peer_listen: Address | None = None
+    initial_cluster: tuple[str, ...] = ()
+    cluster_key_file: Path | None = None
+    peer_ca: Path | None = None
 
     metrics: bool = True
     metrics_max_series: int = 10_000
@@ -310,6 +322,11 @@ GROUPS: Mapping[Group, Sequence[Setting]] = {
             "Maximum bytes of all clients that wait to be written to disk. Beyond it, "
             "publishers wait.",
         ),
+        Setting(
+            "sync_on_loop", Choice(("auto", "never")),
+            "Whether the event loop may sync a single waiting message itself: auto (on a disk "
+            "that syncs quickly) or never.",
+        ),
         reloadable(
             "slow_disk_seconds", Seconds(0.001, DAY),
             "Log a write or sync that takes longer as a slow disk.",
@@ -412,6 +429,32 @@ GROUPS: Mapping[Group, Sequence[Setting]] = {
             "sessions.",
         ),
     ),
+    "Cluster": (
+        Setting(
+            "node_name", NodeName(),
+            "Name of this node in its cluster. Off: this broker runs alone.",
+        ),
+        Setting(
+            "peer_listen", HostPort(PEER_PORT, can_be_off=True),
+            f"Address for the other nodes of the cluster; the usual port is {PEER_PORT}.",
+        ),
+        Setting(
+            "initial_cluster", NodeAddresses(PEER_PORT),
+            "All nodes that found the cluster, this one too, with the addresses at which nodes "
+            "reach each other. Give all nodes the same list. Not used after the first start.",
+        ),
+        Setting(
+            "cluster_key_file", FilePath(can_be_off=True),
+            "File with the secret by which the nodes of a cluster know each other. The "
+            "connections between nodes are not encrypted then: for one machine only.",
+        ),
+        Setting(
+            "peer_ca", FilePath(can_be_off=True),
+            "CA that signs the certificates of the nodes, as PEM. If set, the connections between "
+            "nodes use TLS with tls_cert and tls_key, and each certificate must contain its "
+            "node_name as a DNS name.",
+        ),
+    ),
     "HTTP for operations": (
         reloadable("metrics", Boolean(), "Serve /metrics."),
         reloadable(
@@ -508,17 +551,6 @@ def why_not(setting: Setting, value: Any, unfit: UnfitValue) -> str:
     """What is wrong with a value. A secret value is not repeated."""
     said = "" if setting.secret else f", not {value!r}"
     return f"{setting.name} must be {unfit}{said}"
-
-
-def problems_between(values: Mapping[str, Any]) -> list[str]:
-    """Problems between settings that are valid one by one."""
-    has_cert, has_key = values["tls_cert"] is not None, values["tls_key"] is not None
-    if has_cert != has_key:
-        given, missing = ("tls_cert", "tls_key") if has_cert else ("tls_key", "tls_cert")
-        return [f"{given} also needs {missing}"]
-    if values["tls_client_ca"] is not None and not has_cert:
-        return ["tls_client_ca also needs tls_cert and tls_key"]
-    return []
 
 
 def changed(before: Config, after: Config) -> list[Setting]:

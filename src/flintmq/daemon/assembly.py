@@ -8,7 +8,11 @@ from typing import Any, TypedDict
 
 import msgspec
 
+from ..cluster.identity import check_alone
 from ..config.table import SETTINGS, Config
+from ..engine.broker import Broker
+from ..engine.host import durable_broker
+from ..engine.state.staging import Staging
 from ..frontends.front_end import configured
 from ..frontends.http.limits import HttpLimits
 from ..net.server.gate import ApiKeyGate, gate_of
@@ -16,6 +20,8 @@ from ..net.server.limits import Limits
 from ..net.server.slowing import MOST_SECONDS, Slowing
 from ..net.server.tls import ServerTls
 from ..observe.logs import event
+from ..serde.codec import Codec
+from ..storage.filesystem import LocalFileSystem
 
 _log = logging.getLogger(__name__)
 
@@ -36,6 +42,37 @@ def slowness_of(config: Config) -> Slowness:
         "most_seconds": min(MOST_SECONDS, 10 * config.login_delay),
         "kept_per_address_max": config.login_failures_max,
     }
+
+
+def engine_settings(config: Config) -> dict[str, Any]:
+    """What the engine of a broker gets, alone or as a node of a cluster."""
+    return {
+        "decoder": Codec(filtered_bytes_max=config.max_decoded_bytes),
+        "fsync": config.fsync,
+        "checkpoint_bytes": config.checkpoint_bytes,
+        "journal_file_bytes": config.journal_file_bytes,
+        "queue_bytes_max": config.max_queue_bytes,
+        "staging": Staging(
+            writer_bytes_max=config.max_staged_writer_bytes,
+            staged_bytes_max=config.max_staged_bytes,
+        ),
+        "staged_seconds": config.staged_seconds,
+        "producer_seconds": config.producer_seconds,
+        "producer_bytes": config.max_producer_bytes,
+        "slow_disk_seconds": config.slow_disk_seconds,
+        "reclaim_seconds": config.grace_seconds,
+        "scrub_bytes_per_second": config.scrub_bytes,
+    }
+
+
+def alone(config: Config) -> Broker:
+    """A broker that runs alone. Raises where its directory is that of a cluster's node."""
+    filesystem = LocalFileSystem(config.data_dir)
+    if config.data_dir.is_dir():
+        check_alone(filesystem)
+    return durable_broker(
+        filesystem, sync_on_loop=config.sync_on_loop == "auto", **engine_settings(config)
+    )
 
 
 def gate_for(config: Config) -> ApiKeyGate:

@@ -40,10 +40,23 @@ def check_exposure(config: Config, has_keys: bool) -> list[str]:
         if not is_loopback(address[0]):
             is_asked = has_to_show_a_key and name not in asking_nobody
             is_asked = is_asked or config.tls_client_ca is not None
-            faults += _faults(name, address, is_asked, config.tls_cert is not None)
+            if name == "peer_listen":
+                faults += _peer_faults(address, config.peer_ca is not None)
+            else:
+                faults += _faults(name, address, is_asked, config.tls_cert is not None)
     if faults and not config.insecure:
         raise Exposed(faults)
     return faults
+
+
+def _peer_faults(address: Address, has_tls: bool) -> list[str]:
+    """A key is never sent between nodes, but without TLS everything else is."""
+    if has_tls:
+        return []
+    return [
+        f"peer_listen {shown_address(address)} can be reached from other machines without TLS: "
+        "messages can be read and changed in transit; set peer_ca, tls_cert and tls_key"
+    ]
 
 
 def _faults(name: str, address: Address, is_asked: bool, is_encrypted: bool) -> list[str]:

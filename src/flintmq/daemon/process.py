@@ -9,14 +9,15 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING
 
 from .. import __version__
+from ..broker_api import BrokerApi
+from ..compiled import BUILD
 from ..config.kinds import shown_address
 from ..config.table import Config
-from ..engine.host import durable_broker
-from ..engine.state.staging import Staging
 from ..errors import FlintError, InvalidRequest, StorageFailed
 from ..frontends.front_end import FrontEndContext, front_ends_of
 from ..loop.collecting import keep_pauses_short
@@ -24,9 +25,8 @@ from ..loop.event_loop import loop_factory as loop_factory
 from ..loop.turns import Turns
 from ..net.server.native import NativeServer
 from ..observe.logs import Logs, event
-from ..serde.codec import Codec
-from ..storage.filesystem import LocalFileSystem
 from .assembly import (
+    alone,
     files_of,
     fitted_to_files,
     gate_for,
@@ -37,6 +37,7 @@ from .assembly import (
     slowness_of,
     tls_of,
 )
+from .clustering import NodePlace, joined
 from .notes import DirectoryNotes
 from .notify import READY, STOPPING, notify
 from .profiling import Profiler, hint
@@ -65,9 +66,10 @@ class Daemon:
         config: Config,
         reread: Callable[[], Config] | None = None,
         logs: Logs | None = None,
+        place: NodePlace | None = None,
     ) -> None:
         """`reread` returns the current configuration from its sources, or raises FlintError. `logs`
-        are the logs of the process, if we set them up."""
+        are the logs of the process, if we set them up; `place` is that of a cluster's node."""
         self._reloading = Reloading(config, reread)
         self._logs = logs
         self._profiler = Profiler(config.profile) if config.profile is not None else None
@@ -84,24 +86,11 @@ class Daemon:
         self._stopping = asyncio.Event()
         self._is_told = False
         self._failure: FlintError | None = None
-        self._broker = durable_broker(
-            LocalFileSystem(config.data_dir),
-            decoder=Codec(filtered_bytes_max=config.max_decoded_bytes),
-            fsync=config.fsync,
-            checkpoint_bytes=config.checkpoint_bytes,
-            journal_file_bytes=config.journal_file_bytes,
-            queue_bytes_max=config.max_queue_bytes,
-            staging=Staging(
-                writer_bytes_max=config.max_staged_writer_bytes,
-                staged_bytes_max=config.max_staged_bytes,
-            ),
-            staged_seconds=config.staged_seconds,
-            producer_seconds=config.producer_seconds,
-            producer_bytes=config.max_producer_bytes,
-            slow_disk_seconds=config.slow_disk_seconds,
-            reclaim_seconds=config.grace_seconds,
-            scrub_bytes_per_second=config.scrub_bytes,
-        )
+        self._place, self._node = place, None if place is None else place.node(config)
+        self._broker = alone(config) if self._node is None else self._node.local
+        """The engine of this process."""
+        self._verbs: BrokerApi = self._broker if self._node is None else self._node.broker
+        """What is served: every verb, also where another node leads."""
         self._broker.auto_create = config.auto_create
         self._broker.set_topic_defaults(config.topic_defaults)
         self._broker.host.on_failed = self._broker_failed
@@ -111,17 +100,20 @@ class Daemon:
         self.tls = tls_of(config)
         """One for all ports, so that all of them change certificates together."""
         self._server = NativeServer(
-            self._broker,
+            self._verbs,
             limits=fitted_to_files(limits_of(config), files_of(config)),
             gate=self.gate,
             backup_dir=config.backup_dir,
             tls=self.tls,
+            leadership=None if place is None else place.leadership,
         )
+        if place is not None and self._node is not None:
+            place.serve(self._node, self._server)
         self._is_listening = self._is_closed = self._reloads_later = False
         self._http = None if config.http is None else self._http_server()
         self.http_address: tuple[str, int] | None = None
         self.front_ends = front_ends_of(
-            FrontEndContext(self._broker, self.gate, self.tls, self._server, lambda: self.config)
+            FrontEndContext(self._verbs, self.gate, self.tls, self._server, lambda: self.config)
         )
         """Servers of other protocols, each with its configured address."""
         if self._http is not None:
@@ -177,7 +169,7 @@ class Daemon:
                 # First: while the broker recovers, it is told so.
                 context = None if self.tls is None else self.tls.context
                 self.http_address = await self._http.start(*self.config.http, context)
-            await self._broker.open()
+            await (self._broker if self._node is None else self._node).open()
             self._notes.note_recovery()
             self._turns.start()
             try:
@@ -186,6 +178,8 @@ class Daemon:
                     for name, (place, front_end) in self.front_ends.items():
                         self.addresses[name] = await front_end.start(*place)
                     self._is_listening = True
+                    if self._place is not None:
+                        self._place.listens(address)
                     on_ready(address)
                     event(
                         _log,
@@ -226,7 +220,7 @@ class Daemon:
         from ..frontends.http.state import HttpState
 
         state = HttpState(
-            broker=self._broker,
+            broker=self._verbs,
             gate=self.gate,
             native=self._server,
             version=__version__,
@@ -339,6 +333,8 @@ class Daemon:
         seconds = self.config.drain_seconds
         if self._failure is not None:  # nothing more comes to a good end
             seconds = min(seconds, FAILED_DRAIN_SECONDS)
+        if self._node is not None:
+            self._node.hand_over()  # first: clients go on with the next leader at once
         self._broker.end_deliveries()
         async with asyncio.TaskGroup() as draining:
             draining.create_task(self._server.drain(seconds, self._is_worked_for))
@@ -352,7 +348,7 @@ class Daemon:
         if self._http is not None:
             await self._http.settle(HTTP_SETTLE_SECONDS)
         try:
-            await self._broker.close()
+            await (self._broker if self._node is None else self._node).close()
         except FlintError:
             if self._failure is None:  # else it is known already
                 raise
@@ -379,6 +375,7 @@ class Daemon:
             "starting",
             f"FlintMQ {__version__} is starting",
             version=__version__,
+            build=BUILD,
             python=sys.version.split()[0],
             pid=os.getpid(),
             listen=shown_address(config.listen),
@@ -424,13 +421,17 @@ def run(
     """
 
     async def main() -> None:
-        try:
-            daemon = Daemon(config, reread, logs)
-        except FlintError as error:  # of keys and certificates
-            tell_not_started(error)
-            raise
-        keep_pauses_short()
-        await daemon.run(lambda address: on_ready(address, daemon.other_addresses()))
+        async with AsyncExitStack() as around:
+            try:
+                place = None
+                if config.node_name is not None:
+                    place = await around.enter_async_context(joined(config))
+                daemon = Daemon(config, reread, logs, place)
+            except FlintError as error:  # of keys, certificates and other nodes
+                tell_not_started(error)
+                raise
+            keep_pauses_short()
+            await daemon.run(lambda address: on_ready(address, daemon.other_addresses()))
 
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(main())

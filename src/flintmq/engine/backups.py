@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from ..observe.logs import event, limited
 from ..storage.backup import BackupProgress, back_up, check_empty
 from ..storage.filesystem import FileSystem
@@ -33,7 +35,9 @@ async def back_up_to(target: FileSystem, host: Host) -> None:
 
     check_empty(target)
     await host.checkpoint()
-    manifests = {kept.group: kept.checkpoints.manifest.whole() for kept in all}
+    manifests = {  # of a node alone: who opens a backup is no member of the cluster it is from
+        kept.group: replace(kept.checkpoints.manifest.whole(), members=b"") for kept in all
+    }
     files = {group: manifest.files() for group, manifest in manifests.items()}
     for kept in all:  # from here on, no checkpoint removes them
         kept.checkpoints.copied.append(files[kept.group])

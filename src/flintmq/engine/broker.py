@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from ..batch import DecodeCache
-from ..broker_api import Batch, Fetch, Fetched, Filter, ReaderOpening
+from ..broker_api import Batch, Fetch, Fetched, Filter, Placed, ReaderOpening
 from ..clock import Clock, SteadyClock, SystemClock
 from ..errors import InvalidRequest
 from ..model import Extent, Overflow, Receipt, Start, TopicOptions
@@ -143,6 +143,12 @@ class Broker:
             await self._host.open(threaded=threaded)
             self._staged.arm()
 
+    def begins_to_lead(self) -> None:
+        """Its shard leads from now on: what time brings about is waited for."""
+        self._staged.arm()
+        for kept in self.host.kept.values():
+            kept.limit_producers(self.host.producer_limits)
+
     # --- publishing
 
     def publish_nowait(
@@ -165,6 +171,19 @@ class Broker:
         if found is None or topic in self._being_made:
             return None
         return found.publish_value(value)
+
+    def publish_rows_nowait(
+        self,
+        topic: str,
+        values: list[bytes],
+        content_type: str | None,
+        producer: str,
+        sequence: int,
+    ) -> Receipt | Placed | Pending | None:
+        found = self._leading.get(topic)
+        if found is None or topic in self._being_made:
+            return None
+        return found.publish_rows(values, content_type, producer, sequence)
 
     async def publish(
         self, topic: str, rows: Batch, *, qos: int, auto_create: bool, timeout: float | None

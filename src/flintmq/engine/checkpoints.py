@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from collections.abc import Set as AbstractSet
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -87,6 +88,20 @@ class Checkpoints:
             self.running = asyncio.get_running_loop().create_task(self._run())
         return self.running
 
+    async def replace(self, work: Awaitable[FlintError | None]) -> FlintError | None:
+        """Have the files of the shard replaced; no checkpoint is written meanwhile."""
+        while self.running is not None:
+            await asyncio.wait([self.running])
+        running = self.running = asyncio.get_running_loop().create_task(self._replace(work))
+        await asyncio.wait([running])
+        return running.result()
+
+    async def _replace(self, work: Awaitable[FlintError | None]) -> FlintError | None:
+        try:
+            return await work
+        finally:
+            self.running = None
+
     async def _run(self) -> FlintError | None:
         began = perf_counter()
         host, kept = self._host, self._kept
@@ -160,7 +175,7 @@ class Checkpoints:
         head = msgspec.structs.replace(self.manifest.head, next_file=self.next_file)
         try:
             await self.aside(self._write_manifest, head, changed, set())
-            self._forget_obsolete()
+            self.forget_obsolete()
             await self.aside(self.remove_litter)
         except StorageFull:
             return
@@ -212,6 +227,7 @@ class Checkpoints:
             epoch=max(state.epoch, self._shard.term),
             term=self._kept.term_of(applied),
             group=self._kept.group,
+            members=self._kept.log.members,
             time_ms=self._shard.clock.now_ms(),
             producer_limits=(remembered.age_ms, remembered.bytes_max),
             producer_time=remembered.time_ms,
@@ -276,7 +292,7 @@ class Checkpoints:
         return WrittenFiles(sections, merged, found, staged_file)
 
     def _write_manifest(
-        self, head: Manifest, changed: list[TopicRecord], deleted: set[int]
+        self, head: Manifest, changed: list[TopicRecord], deleted: AbstractSet[int]
     ) -> None:
         self.manifest.write(head, changed, deleted, self.litter)
         self.next_file = self.manifest.head.next_file
@@ -360,9 +376,15 @@ class Checkpoints:
             self._host.damages.found(found, self._kept)
         if done.staged_file is not None:
             note_written(plan.staging, done.staged_file)
-        self._forget_obsolete()
+        self.forget_obsolete()
 
-    def _forget_obsolete(self) -> None:
+    def adopt(self, manifest: Manifest) -> None:
+        """In a thread: write a manifest in place of ours. Its segments are in place already, by
+        numbers that were free."""
+        gone = self.manifest.topics.keys() - {topic.id for topic in manifest.topics}
+        self._write_manifest(manifest, manifest.topics, gone)
+
+    def forget_obsolete(self) -> None:
         self.litter = list(self.manifest.head.obsolete)
         for name in self.litter:
             self._kept.store.forget(name)

@@ -1,11 +1,15 @@
 """Commands: every durable change as bytes. The journal stores them, apply carries them out.
 
-    kind u8   7 zeros            0: a command below, as MessagePack behind these eight bytes
+    kind u8   level u8   6 zeros     0: a command below, as MessagePack behind these eight bytes
     kind u8   7 zeros   topic u64   record batch          1: an append
     kind u8   7 zeros   length u64   stage   batches      2: a stage; `length` bytes of MessagePack
                                                           with zeros up to a multiple of 8, then
                                                           its record batches one behind another
     kind u8   7 zeros   length u64   move   batch         3: a move; as a stage, with one batch
+    kind u8   level u8   6 zeros   length u64   rows   batches      4: appends; as a stage
+
+A level is what whoever applies the command has to know beyond the first version; so far 1, of
+appends and of what many groups change.
 
 What a command says was decided before it was written; apply refuses nothing. Times are in it.
 """
@@ -20,13 +24,17 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from ..batch import BatchBuilder, RecordBatch
-from ..errors import Corrupt
+from ..errors import Corrupt, UnsupportedFormat
 from ..group_model import Order, Ranges
 from ..model import TopicOptions
 
-_KIND = Layout("<B7x")
+_KIND = Layout("<BB6x")
 _APPEND = Layout("<B7xQ")
-_STRUCT, _BATCH, _STAGE, _MOVE = 0, 1, 2, 3
+_HEAD = Layout("<BB6xQ")
+_STRUCT, _BATCH, _STAGE, _MOVE, _ROWS = 0, 1, 2, 3, 4
+
+LEVEL = 1
+"""The highest of the commands that are known here."""
 
 Buffer = bytes | memoryview
 
@@ -136,6 +144,13 @@ class Attempts(msgspec.Struct, frozen=True, tag="attempts", array_like=True):
     """Nacked without a delay."""
 
 
+class GroupChanges(msgspec.Struct, frozen=True, tag="groups", array_like=True):
+    """What groups of any topics handed out and were done with in one turn of the event loop, in the
+    order it was decided."""
+
+    changes: list[Settle | Attempts]
+
+
 class ResetGroup(msgspec.Struct, frozen=True, tag="reset_group", array_like=True):
     """A queue group begins anew at `floor`."""
 
@@ -192,6 +207,7 @@ Change = (
     | AbortStages
     | BeginEpoch
     | LimitProducers
+    | GroupChanges
     | TopicChange
 )
 
@@ -201,6 +217,23 @@ class Append(NamedTuple):
 
     topic: int
     batch: RecordBatch
+
+
+AppendedRows = tuple[int, int, list[bytes], str | None, int, int]
+"""A few messages: topic, offset of the first, values, content type; then which of the producers has
+sent them (-1: it has none), and the first sequence. Without values, the next of the batches."""
+
+
+class Appends(NamedTuple):
+    """What was published in one turn of the event loop, in the order it was decided.
+
+    What is in no batch was appended at `time`, or when the message before it was, if that is later.
+    """
+
+    time: int
+    producers: Sequence[str]
+    rows: Sequence[AppendedRows]
+    batches: Sequence[RecordBatch]
 
 
 @dataclass(slots=True, eq=False)
@@ -248,6 +281,12 @@ class _MoveHead(msgspec.Struct, frozen=True, array_like=True):
     only_for: str | None
 
 
+class _AppendsHead(msgspec.Struct, frozen=True, array_like=True):
+    time: int
+    producers: list[str]
+    rows: list[AppendedRows]
+
+
 class _StageHead(msgspec.Struct, frozen=True, array_like=True):
     writer: str
     number: int
@@ -256,7 +295,7 @@ class _StageHead(msgspec.Struct, frozen=True, array_like=True):
     topics: list[tuple[int, str]]
 
 
-Command = Change | Append | Stage | Move
+Command = Change | Append | Appends | Stage | Move
 
 
 def topics_of(command: Command) -> Iterable[int]:
@@ -272,6 +311,10 @@ def topics_of(command: Command) -> Iterable[int]:
             return [place.topic for place in command.places]
         case Move():
             return command.source, command.target
+        case Appends():
+            return {row[0] for row in command.rows}
+        case GroupChanges(changes):
+            return {change.topic for change in changes}
         case Stage() | AbortStages() | BeginEpoch() | LimitProducers():
             return ()
         case _:
@@ -283,18 +326,27 @@ def encode_command(command: Command) -> Sequence[Buffer]:
     if isinstance(command, Append):
         batch = command.batch
         return (_APPEND.pack(_BATCH, command.topic), batch.header(), batch.body)
+    if isinstance(command, Appends):
+        return _encode_appends(command)
     if isinstance(command, Stage):
         return _encode_stage(command)
     if isinstance(command, Move):
         return _encode_move(command)
-    return (_KIND.pack(_STRUCT), msgspec.msgpack.encode(command))
+    level = 1 if isinstance(command, GroupChanges) else 0
+    return (_KIND.pack(_STRUCT, level), msgspec.msgpack.encode(command))
 
 
 def decode_command(payload: Buffer) -> Command:
     """The command. The journal has checked the bytes: damage here is a bug, or a newer version."""
     if len(payload) < _KIND.size:
         raise Corrupt("a journal record is too short for a command")
-    kind = payload[0]
+    kind, level = payload[0], payload[1]
+    if level > LEVEL:
+        raise UnsupportedFormat(
+            f"a journal record needs a newer FlintMQ (level {level}; this one knows {LEVEL})"
+        )
+    if kind == _ROWS:
+        return _decode_appends(payload)
     if kind == _BATCH:
         if len(payload) < _APPEND.size:
             raise Corrupt("a journal record is too short for an append")
@@ -333,6 +385,26 @@ def _decode_head(payload: Buffer, type: type[T], what: str) -> tuple[T, int]:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Corrupt(f"a journal record holds no {what} we know: {error}") from error
     return head, end + (-length & 7)
+
+
+def _encode_appends(command: Appends) -> Sequence[Buffer]:
+    head = msgspec.msgpack.encode((command.time, command.producers, command.rows))
+    buffers: list[Buffer] = [_HEAD.pack(_ROWS, 1, len(head)), head]
+    if command.batches:
+        buffers.append(bytes(-len(head) & 7))
+        for batch in command.batches:
+            buffers += (batch.header(), batch.body)
+    return buffers
+
+
+def _decode_appends(payload: Buffer) -> Appends:
+    head, position = _decode_head(payload, _AppendsHead, "appends")
+    batches = []
+    for row in head.rows:
+        if not row[2]:
+            batch, position = RecordBatch.decode_from(payload, position, verify=False)
+            batches.append(batch)
+    return Appends(head.time, head.producers, head.rows, batches)
 
 
 def _encode_stage(stage: Stage) -> Sequence[Buffer]:

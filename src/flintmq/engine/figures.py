@@ -115,6 +115,10 @@ class JournalFigures(msgspec.Struct):
     """What is known to be damaged on the disk, of all topics."""
     scrub_bytes: int = 0
     scrub_passes: int = 0
+    loop_syncs: int = 0
+    """Of the syncs, those that the loop made itself."""
+    stalled_syncs: int = 0
+    """Told of while they took long."""
 
 
 @runtime_checkable

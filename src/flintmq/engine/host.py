@@ -12,13 +12,14 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ..clock import Clock, SteadyClock
 from ..errors import Corrupt, FlintError, InvalidRequest, StorageFull
 from ..fsync_policy import FsyncPolicy
-from ..observe.logs import event, limited
+from ..observe.logs import event
 from ..observe.metrics import LONG_SECONDS, Histogram
 from ..rows import Decoder
 from ..storage.filesystem import FileLock, FileSystem, LocalFileSystem
@@ -30,8 +31,10 @@ from ..storage.loading import READING_THREADS
 from .backups import back_up_to
 from .broker import Broker
 from .checkpoints import aside
+from .command_log import KeptLog
 from .damages import Damages
 from .figures import JournalFigures
+from .journal_log import JournalLog
 from .kept import KeptShard
 from .proposer import QUEUE_BYTES_MAX
 from .recovery import (
@@ -47,6 +50,7 @@ from .recovery import (
     tell_recovered,
 )
 from .shard import Shard
+from .slow_disks import is_stalled, was_slow
 from .state.producers import PRODUCER_BYTES, PRODUCER_SECONDS
 from .state.staging import STAGED_SECONDS, Staging
 from .waiting import again
@@ -77,21 +81,29 @@ class Host:
         journal_file_bytes: int = FILE_BYTES,
         queue_bytes_max: int = QUEUE_BYTES_MAX,
         slow_disk_seconds: float = SLOW_DISK_SECONDS,
+        sync_on_loop: bool = False,
         reclaim_seconds: float = 0.0,
         scrub_bytes_per_second: int = 0,
         producer_seconds: float = PRODUCER_SECONDS,
         producer_bytes: int = PRODUCER_BYTES,
+        log_of: Callable[[int], KeptLog] = JournalLog,
     ) -> None:
         """What was handed out when the process before this one ended is kept `reclaim_seconds` for
-        consumers that come back; 0 where they ended with it."""
+        consumers that come back; 0 where they ended with it.
+
+        `sync_on_loop`: the loop may sync a lone message itself where the disk is quick. For a
+        process that does nothing else, and never for a member of a cluster."""
         self.filesystem = filesystem
         self._policy = fsync or FsyncPolicy()
+        self.log_of = log_of
+        """Makes the log of a group."""
         self.checkpoint_bytes = checkpoint_bytes
         self._journal_file_bytes = journal_file_bytes
         self._queue_bytes_max = queue_bytes_max
         self.slow_disk_seconds = slow_disk_seconds
+        self._sync_on_loop = sync_on_loop
         self._reclaim_seconds = reclaim_seconds
-        self._producer_limits = (round(producer_seconds * 1000), producer_bytes)
+        self.producer_limits = (round(producer_seconds * 1000), producer_bytes)
         self.on_failed: Callable[[FlintError], None] | None = None
         """Told when the disk has failed, or the broker itself: nothing is written any more until
         the next start."""
@@ -151,7 +163,7 @@ class Host:
             self._lock = None
             raise
         for kept in self.kept.values():
-            kept.limit_producers(self._producer_limits)
+            kept.limit_producers(self.producer_limits)
         if threaded:
             self._pool = ThreadPoolExecutor(READING_THREADS, thread_name_prefix="flintmq-read")
             self.damages.start()
@@ -170,6 +182,11 @@ class Host:
         """Take up what is there; how many records of the journal that were."""
         for kept in self.kept.values():
             kept.manifest = opened(kept.checkpoints.manifest, self.filesystem, kept.group)
+            if kept.log.leads_alone and kept.manifest is not None and kept.manifest.members:
+                raise InvalidRequest(
+                    f"{self.filesystem.describe()} is the directory of a node of a cluster: open "
+                    "it as that node"
+                )
         self._journal = Journal.open(
             self.filesystem,
             JOURNAL,
@@ -186,7 +203,9 @@ class Host:
             on_written=logs[0].written_up_to if is_one else self._written_up_to,
             on_full=self._ran_full,
             on_room=self._has_room,
-            on_slow=self._was_slow,
+            on_slow=partial(was_slow, self.filesystem.describe()),
+            on_stalled=partial(is_stalled, self.filesystem.describe()),
+            sync_on_loop=self._sync_on_loop and is_one,
             is_slow=lambda seconds: seconds > self.slow_disk_seconds,
         )
         pace = RecoveryPace(self.is_threaded, RECOVERY_STEP_SECONDS)
@@ -202,8 +221,8 @@ class Host:
             self._replayed_bytes = sum(replayed.bytes for replayed in found.values())
             for group, kept in self.kept.items():
                 kept.go_on_behind(found[group])
-                reclaim, step_aside = self._reclaim_seconds, pace.step_aside
-                await kept.shard.take_lead(reclaim_seconds=reclaim, step_aside=step_aside)
+                if kept.log.leads_alone:
+                    await kept.take_lead(self._reclaim_seconds, pace.step_aside)
                 kept.remove_unfinished()
         except BaseException:
             self._journal.abandon()
@@ -243,9 +262,9 @@ class Host:
 
     def set_producer_limits(self, seconds: float, bytes_max: int) -> None:
         """How long, and in how many bytes, producers are remembered."""
-        self._producer_limits = (round(seconds * 1000), bytes_max)
+        self.producer_limits = (round(seconds * 1000), bytes_max)
         for kept in self.kept.values():
-            kept.limit_producers(self._producer_limits)
+            kept.limit_producers(self.producer_limits)
 
     # --- what the journal tells
 
@@ -312,18 +331,6 @@ class Host:
                 seconds=now - since,
             )
 
-    def _was_slow(self, seconds: float, size: int) -> None:
-        limited(
-            _log,
-            logging.WARNING,
-            "slow_disk",
-            self.filesystem.describe(),
-            "the disk took long to write and sync; publishers wait for it",
-            directory=self.filesystem.describe(),
-            seconds=seconds,
-            bytes=size,
-        )
-
     # --- checkpoints
 
     async def checkpoint(self) -> None:
@@ -334,7 +341,11 @@ class Host:
     def checkpoint_ended(self) -> None:
         """A shard has a new checkpoint. The journal is let go as far as no shard needs it: those
         that have nothing in it but what is in their checkpoints need nothing of it."""
-        self._commit.release_before(self._journal.needed_from(self._checkpoints()))
+        needed = {
+            group: self.kept[group].log.needed_behind(checkpoint)
+            for group, checkpoint in self._checkpoints().items()
+        }
+        self._commit.release_before(self._journal.needed_from(needed))
         if self.is_closing:
             return
         # One that writes little keeps what all others write since its last one.
@@ -345,19 +356,19 @@ class Host:
 
     def journal_bytes(self) -> int:
         """What the journal had to be replayed at the start, and was given since."""
-        return self._replayed_bytes + self._commit.written_bytes
+        return self._replayed_bytes + self._commit.writer.written_bytes
 
     # --- looking
 
     def figures(self) -> JournalFigures | None:
         if self._lock is None:
             return None
-        commit, all = self._commit, self.kept.values()
+        writer, all = self._commit.writer, self.kept.values()
         proposers = [kept.shard.proposer for kept in all]
         return JournalFigures(
-            sync_seconds=commit.sync_seconds,
-            written_bytes=commit.written_bytes,
-            frames=commit.written_frames,
+            sync_seconds=writer.sync_seconds,
+            written_bytes=writer.written_bytes,
+            frames=writer.written_frames,
             waiting_bytes=sum(proposer.queued_bytes for proposer in proposers),
             unflushed_bytes=sum(max(0, kept.unflushed()) for kept in all),
             checkpoint_seconds=self.checkpoint_seconds,
@@ -368,6 +379,8 @@ class Host:
             damaged_messages=self.damages.messages(),
             scrub_bytes=self.damages.scrubber.read_bytes,
             scrub_passes=self.damages.scrubber.passes,
+            loop_syncs=self._commit.loop_syncs.count,
+            stalled_syncs=self._commit.watch.stalled,
         )
 
     async def settled(self) -> bool:

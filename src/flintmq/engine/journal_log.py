@@ -14,20 +14,21 @@ from math import inf
 from ..storage.frames import ENTRY, RESTART, Record, State
 from ..storage.group_commit import GroupCommit
 from .command_log import LogEntry
-from .commands import Command, encode_command
+from .commands import Command, decode_command, encode_command
 
 
 class JournalLog:
     """The commands of one group in the journal of this node. Many groups may share it."""
 
     is_instant = False
+    leads_alone = True
+    members = b""
 
     def __init__(self, group: int = 0) -> None:
         self._commit: GroupCommit
         self._on_committed: Callable[[int], None]
         self._on_due: Callable[[], object]
         self.bytes_due: float = inf
-        """When it is time for a checkpoint, by `submitted_bytes`."""
         self.group, self.term, self.index = group, 0, 0
         self._is_behind = False
         self._tickets: deque[tuple[int, int]] = deque()
@@ -41,14 +42,20 @@ class JournalLog:
         on_committed: Callable[[int], None],
         on_due: Callable[[], object],
     ) -> None:
-        """`on_committed(index)` is told what may be applied, `on_due()` that it is time for a
-        checkpoint."""
         self._commit, self._on_committed, self._on_due = commit, on_committed, on_due
 
     def go_on_behind(self, index: int, term: int, *, is_behind: bool) -> None:
-        """The log was read up to `index`, the last term is `term`. If the journal itself ends
-        before that, `is_behind`, it begins anew there."""
         self.index, self.term, self._is_behind = index, term, is_behind
+
+    def committed_in(self, state: State) -> int | None:
+        return None
+
+    def command_of(self, record: Record) -> Command | None:
+        # What is read is a view of a large buffer; what is kept is a copy of its own.
+        return decode_command(bytes(record.payload))
+
+    def needed_behind(self, checkpoint: int) -> int:
+        return checkpoint
 
     def begin_term(self, above: int, on_durable: Callable[[], None]) -> None:
         self.term = max(self.term, above) + 1
@@ -56,7 +63,13 @@ class JournalLog:
         ticket = self._commit.submit([state.record(self.group)], must_sync=True)
         self._on_term.append((ticket, on_durable))
 
-    def submit(self, command: Command, on_written: Callable[[], None] | None = None) -> LogEntry:
+    def submit(
+        self,
+        command: Command,
+        on_written: Callable[[], None] | None = None,
+        *,
+        sync_can_wait: bool = False,
+    ) -> LogEntry:
         """`on_written` is called once it is written, which may be long before it is synced; not at
         all if the journal stops."""
         buffers = tuple(encode_command(command))
@@ -65,6 +78,7 @@ class JournalLog:
         ticket = self._commit.submit(
             [Record(self.group, self.term, index, buffers, kind)],
             tell_when_written=on_written is not None,
+            sync_can_wait=sync_can_wait,
         )
         if on_written is not None:
             self._on_written.append((ticket, on_written))
@@ -74,6 +88,12 @@ class JournalLog:
         size = sum(map(len, buffers))
         self.submitted_bytes += size
         return LogEntry(index, self.term, size)
+
+    def hold(self) -> None:
+        self._commit.hold()
+
+    def go(self) -> None:
+        self._commit.go()
 
     def written_up_to(self, ticket: int) -> None:
         while self._on_written and self._on_written[0][0] <= ticket:

@@ -7,6 +7,7 @@ is read again by the next start.
 from __future__ import annotations
 
 import re
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from ..batch import DecodeCache
@@ -20,9 +21,8 @@ from ..storage.segment_store import SegmentStore
 from ..storage.topic_log import Damage, TopicLog
 from .checkpoints import Checkpoints
 from .commands import LimitProducers
-from .journal_log import JournalLog
 from .proposer import Proposer
-from .recovery import SEGMENTS, Replayed
+from .recovery import SEGMENTS, RecoveryPace, Replayed, restore
 from .shard import Shard
 
 if TYPE_CHECKING:
@@ -37,10 +37,10 @@ _SEGMENT_NAME = re.compile(r"[0-9]{16}\.seg", re.ASCII)
 
 class KeptShard:
     def __init__(self, host: Host, group: int, shard: Shard, clock: SteadyClock) -> None:
-        self._host, self.group, self.shard, self.clock = host, group, shard, clock
+        self.host, self.group, self.shard, self.clock = host, group, shard, clock
         self.files = files_of(host.filesystem, group)
         self.store = SegmentStore(self.files)
-        self.log = JournalLog(group)
+        self.log = host.log_of(group)
         self.checkpoints = Checkpoints(host, self)
         self.manifest: Manifest | None = None
         """As it was found."""
@@ -53,7 +53,7 @@ class KeptShard:
 
     def new_log(self, id: int, name: str, cache: DecodeCache) -> TopicLog:
         def note(damage: Damage) -> None:
-            self._host.damages.note(self, id, name, damage)
+            self.host.damages.note(self, id, name, damage)
 
         return TopicLog(id, self.store, cache, name=name, on_damage=note)
 
@@ -62,7 +62,10 @@ class KeptShard:
     def connect(self, commit: GroupCommit, queue_bytes_max: int) -> None:
         """Have what the shard proposes written."""
         self._journal, shard = commit.journal, self.shard
-        durability: Durability = "synced" if commit.policy.acknowledges_after_sync else "written"
+        is_synced, alone = commit.policy.acknowledges_after_sync, self.log.leads_alone
+        durability: Durability = "synced" if is_synced else "written"
+        if not alone:
+            durability = "replicated" if is_synced else "replicated-written"
         shard.proposer = Proposer(self.log, shard.state.apply, durability, shard.fault)
         shard.proposer.queue_bytes_max = queue_bytes_max
         self.log.write_to(commit, shard.proposer.committed, self._checkpoint_is_due)
@@ -79,7 +82,29 @@ class KeptShard:
                 topic.log.sizes.bound()
         times = (topic.log.last_time for topic in state.by_id.values())
         self.clock.begin_at(max(self.checkpoints.manifest.head.time_ms, *times, 0))
-        self._limits_decided = (state.remembered.age_ms, state.remembered.bytes_max)
+        self._note_limits()
+
+    async def take_up_anew(self, pace: RecoveryPace) -> None:
+        """The manifest is another node's, of an index beyond the journal's last: drop what is
+        applied, and take up that."""
+        manifest, state, log = self.checkpoints.manifest.whole(), self.shard.state, self.log
+        state.clear()
+        await restore(state, manifest, self.store, pace)
+        self.shard.staging = state.staging
+        self.shard.proposer.covered(manifest.checkpoint)
+        log.members = manifest.members
+        self._flushed_bytes = log.submitted_bytes
+        self.go_on_behind(Replayed(manifest.checkpoint, is_behind=True, term=manifest.term))
+
+    def _note_limits(self) -> None:
+        remembered = self.shard.state.remembered
+        self._limits_decided = (remembered.age_ms, remembered.bytes_max)
+
+    async def take_lead(
+        self, reclaim_seconds: float, step_aside: Callable[[], Awaitable[None]]
+    ) -> None:
+        await self.shard.take_lead(reclaim_seconds=reclaim_seconds, step_aside=step_aside)
+        self._note_limits()
 
     def remove_unfinished(self) -> None:
         """Remove segments that the manifest let go, and those of a checkpoint that never ended.
@@ -109,7 +134,11 @@ class KeptShard:
         """For how many milliseconds, and in how many bytes, producers are remembered."""
         shard = self.shard
         shard.state.remembered_in_memory.set_limits(*limits)
-        if self._limits_decided != limits and shard.proposer.failure is None:
+        if (
+            self._limits_decided != limits
+            and shard.refusal is None
+            and (shard.proposer.failure is None)
+        ):
             self._limits_decided = limits
             shard.proposer.propose(LimitProducers(*limits))
 
@@ -133,7 +162,7 @@ class KeptShard:
     def checkpoint_begins(self) -> None:
         # What is proposed and not yet applied has to wait for the next one.
         self._being_flushed = self.unflushed() - self.shard.proposer.queued_bytes
-        self.journal_bytes = self._host.journal_bytes()
+        self.journal_bytes = self.host.journal_bytes()
         self._note_backlog()
 
     def checkpoint_ends(self, is_done: bool) -> None:

@@ -16,19 +16,25 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from math import inf
-from time import perf_counter
-from typing import NamedTuple, Protocol
+from time import perf_counter, thread_time
+from typing import NamedTuple
 
+from ..broker_api import Waiter
 from ..errors import FlintError, NotLeader, OutcomeUnknown, StorageFull
 from ..group_model import Ranges
 from ..model import Durability
 from ..observe.metrics import Histogram
 from .command_log import CommandLog
 from .commands import Attempts, Command, Settle
+from .group_turn import GroupTurn
+from .publish_turn import PublishTurn
 from .waiting import again
 
 QUEUE_BYTES_MAX = 64 * 1024 * 1024
 """What may wait for the journal before publishers have to wait too."""
+
+SERVE_SECONDS = 0.005
+"""What groups that were woken may take of one turn of the event loop."""
 
 Done = asyncio.Future[None] | None
 """What to wait for; None where it is done already."""
@@ -40,20 +46,14 @@ async def wait_for(done: Done) -> None:
         await asyncio.shield(done)
 
 
-class Waiter(Protocol):
-    """Who wants to hear that a command was applied, or why not."""
-
-    def applied(self) -> None: ...
-    def failed(self, error: BaseException) -> None: ...
-
-
 class _Proposal(NamedTuple):
     at: int
     term: int
     size: int
     command: Command
-    waiters: Sequence[Waiter]
-    measure: Histogram | None
+    waiters: list[Waiter]
+    """Who hears of it; more may come."""
+    measures: Sequence[Histogram]
     proposed_at: float
 
 
@@ -83,10 +83,16 @@ class Proposer:
         """What the log may have taken before publishers have to wait for checkpoints."""
         self.is_full = False
         """Whether publishers have to wait, by those two."""
-        self._settles: dict[tuple[int, str, str], tuple[Ranges, list[_Wait]]] = {}
-        """What was settled in this turn of the event loop: of each group, one command."""
+        self._groups: GroupTurn | None = None
+        """What queue groups decided in this turn of the event loop and is not proposed yet."""
+        self._woken: list[Callable[[], object]] = []
         self._held_back: list[Callable[[], None]] = []
+        self.turn: PublishTurn | None = None
+        """What was published in this turn of the event loop and is not proposed yet."""
         self._turn_ends: list[Callable[[], None]] = []
+        self._is_ending = False
+        self.loop: asyncio.AbstractEventLoop | None = None
+        """On which turns end; None before the first."""
         self._quiet: list[asyncio.Future[None]] = []
         self.failure: FlintError | None = None
         self.full: StorageFull | None = None
@@ -115,9 +121,11 @@ class Proposer:
         command: Command,
         waiters: Sequence[Waiter] = (),
         on_written: Callable[[], None] | None = None,
-        measure: Histogram | None = None,
+        *,
+        sync_can_wait: bool = False,
     ) -> None:
-        """Hand a command to the log. `measure` gets the seconds until it was applied."""
+        """Hand a command to the log, behind what was decided before. With `sync_can_wait` all who
+        wait for it are content once it is written."""
         if self.failure is not None:
             raise again(self.failure)
         if self.is_instant:
@@ -125,65 +133,138 @@ class Proposer:
             for waiter in waiters:
                 waiter.applied()
             return
-        index, term, size = self.log.submit(command, on_written)
+        if self._groups is not None:
+            self.propose_groups()
+        if self.turn is not None:
+            self.propose_turn()
+        self._submit(command, list(waiters), on_written, (), sync_can_wait)
+
+    def begin_turn(self, now_ms: int) -> PublishTurn:
+        """What is published from now on goes together, until this turn of the loop is over."""
+        if not self._is_ending:
+            self._end_turn_later()
+        turn = self.turn = PublishTurn(now_ms)
+        return turn
+
+    def propose_turn(self) -> None:
+        """Propose what was published so far. Its waiters hear of it if that fails."""
+        turn, self.turn = self.turn, None
+        if turn is not None:
+            try:
+                if self.failure is not None:
+                    raise again(self.failure)
+                self._submit(turn.command(), turn.waiters, None, turn.measures)
+            except FlintError as error:  # the journal has stopped; this never went in
+                for waiter in turn.waiters:
+                    waiter.failed(error)
+
+    def _submit(
+        self,
+        command: Command,
+        waiters: list[Waiter],
+        on_written: Callable[[], None] | None,
+        measures: Sequence[Histogram],
+        sync_can_wait: bool = False,
+    ) -> None:
+        index, term, size = self.log.submit(command, on_written, sync_can_wait=sync_can_wait)
         self.queued_bytes += size
-        self._flying.append(_Proposal(index, term, size, command, waiters, measure, perf_counter()))
+        self._flying.append(
+            _Proposal(index, term, size, command, waiters, measures, perf_counter())
+        )
         if self.queued_bytes >= self.queue_bytes_max or (
             self.log.submitted_bytes >= self.submitted_bytes_max
         ):
             self.is_full = True
 
-    def change(self, command: Command) -> Done:
-        """Have a command applied; what to wait for."""
+    def change(self, command: Command, future: Done = None) -> Done:
+        """Have a command applied; what to wait for: `future`, if there is one already."""
         if self.is_instant:
             self._apply(command)
             return None
-        self._propose_settles()  # they were decided before
-        waiter = _Wait()
+        waiter = _Wait(future)
         self.propose(command, (waiter,))
         return waiter.future
 
-    def settle(self, topic: int, group: str, ranges: Ranges, reason: str = "") -> Done:
-        """What is settled within one turn of the event loop shares a command."""
+    def settle(
+        self, topic: int, group: str, ranges: Ranges, reason: str = "", future: Done = None
+    ) -> Done:
+        """Groups are done with messages. What they decide within one turn of the event loop shares
+        a command."""
         if self.is_instant:
             self._apply(Settle(topic, group, ranges, reason))
             return None
-        if self.failure is not None:
-            raise again(self.failure)
-        waiter = _Wait()
-        known = self._settles.get((topic, group, reason))
-        if known is None:
-            if not self._settles:
-                self.at_end_of_turn(self._propose_settles)
-            self._settles[topic, group, reason] = (list(ranges), [waiter])
-        else:
-            known[0].extend(ranges)
-            known[1].append(waiter)
+        waiter = _Wait(future)
+        turn = self._groups or self._begin_groups()
+        turn.settle(topic, group, ranges, reason)
+        turn.waiters.append(waiter)
+        if turn.is_due:
+            self.propose_groups()
         return waiter.future
 
-    def _propose_settles(self) -> None:
-        for (topic, group, reason), (ranges, waiters) in self._settles.items():
-            try:
-                self.propose(Settle(topic, group, ranges, reason), waiters)
-            except FlintError as error:  # the journal has stopped
-                for waiter in waiters:
-                    waiter.failed(error)
-        self._settles = {}
-
-    def attempts(self, command: Attempts) -> Done:
+    def attempts(self, command: Attempts, future: Done = None) -> Done:
         """Have delivery counts kept: done once they are written; nobody waits for the sync."""
         if self.is_instant:
             return None  # they end with the process, like what was delivered
-        waiter = _Wait()
-        self.propose(command, (waiter,), waiter.applied)
+        waiter = _Wait(future)
+        turn = self._groups or self._begin_groups()
+        turn.count(command)
+        turn.writers.append(waiter)
+        if turn.is_due:
+            self.propose_groups()
         return waiter.future
+
+    def _begin_groups(self) -> GroupTurn:
+        if self.failure is not None:
+            raise again(self.failure)
+        if not self._is_ending:
+            self._end_turn_later()
+        turn = self._groups = GroupTurn()
+        return turn
+
+    def propose_groups(self) -> None:
+        """Propose what groups decided so far. Who waits for it hears of it if that fails."""
+        turn, self._groups = self._groups, None
+        if turn is not None:
+            try:
+                on_written = turn.was_written if turn.writers else None
+                self.propose(
+                    turn.command(),
+                    [*turn.waiters, *turn.writers],
+                    on_written,
+                    sync_can_wait=not turn.waiters,
+                )
+            except FlintError as error:  # the journal has stopped; this never went in
+                turn.failed(error)
+
+    def serve_soon(self, callback: Callable[[], object]) -> None:
+        """Call back when this turn of the event loop is over, one after the other with all groups
+        that were woken, and propose what they decide as one. Where they are many, over turns."""
+        if not self._woken:
+            asyncio.get_running_loop().call_soon(self._serve)
+        self._woken.append(callback)
+
+    def _serve(self) -> None:
+        woken, self._woken = self._woken, []
+        until = thread_time() + SERVE_SECONDS
+        for number, callback in enumerate(woken, 1):
+            callback()
+            if not number % 16 and thread_time() > until and number < len(woken):
+                asyncio.get_running_loop().call_soon(self._serve)
+                self._woken = woken[number:] + self._woken
+                break
+        if self._groups is not None:
+            self.propose_groups()
+            self.log.go()
 
     def give_up(self, error: FlintError) -> None:
         """What was gathered and not proposed never will be: whoever waits for it hears so."""
-        settles, self._settles = self._settles, {}
-        for _, waiters in settles.values():
-            for waiter in waiters:
-                waiter.failed(again(error))
+        groups, self._groups = self._groups, None
+        if groups is not None:
+            groups.failed(again(error))
+        turn, self.turn = self.turn, None
+        if turn is not None:
+            for publish in turn.waiters:
+                publish.failed(again(error))
 
     # --- what became of it
 
@@ -197,8 +278,8 @@ class Proposer:
             try:
                 self._apply(proposal.command)
                 self.applied = proposal.at
-                if proposal.measure is not None:
-                    proposal.measure.observe(now - proposal.proposed_at)
+                for measure in proposal.measures:
+                    measure.observe(now - proposal.proposed_at)
                 for waiter in proposal.waiters:
                     waiter.applied()
             except Exception as error:
@@ -210,16 +291,33 @@ class Proposer:
         if self._quiet:
             self._tell_quiet()
 
-    def take(self, index: int, term: int, command: Command) -> None:
+    def is_ours(self, index: int, term: int) -> bool:
+        """Whether the entry that is to be applied next was proposed here. What was proposed here
+        under an earlier term and is not applied by now is nowhere: terms only grow in a log."""
+        flying = self._flying
+        while flying and (flying[0].term < term or flying[0].at < index):
+            self._fail(flying.popleft(), NotLeader(0, 0))
+        return bool(flying) and flying[0].at == index
+
+    def take(self, index: int, term: int, command: Command | None) -> None:
         """Apply an entry of the log that somebody else may have proposed: who led before, or this
-        node before it was started again. Raises what applying raises."""
-        if self._flying and self._flying[0].at <= index:
-            if self._flying[0].term == term:
-                self.committed(index)
-                return
-            self.lost(index)
-        self._apply(command)
+        node before it was started again. None: one that changes nothing here. Raises what applying
+        raises."""
+        if self.is_ours(index, term):
+            self.committed(index)
+            return
+        if command is not None:
+            self._apply(command)
         self.applied = index
+        if self._quiet:
+            self._tell_quiet()
+
+    def unknown(self, why: str) -> None:
+        """What became of all that was proposed and not applied will not be heard here."""
+        while self._flying:
+            self._fail(self._flying.popleft(), OutcomeUnknown(why))
+        self.let_go_on()
+        self._tell_quiet()
 
     def lost(self, index: int) -> None:
         """From `index` on, others' commands are in the place of ours, which are nowhere then."""
@@ -261,10 +359,10 @@ class Proposer:
         """Wait until everything that was proposed so far is applied."""
         if self.failure is not None:
             raise again(self.failure)
+        self.propose_turn()
         if self._flying:
             waiter = _Wait()
-            last = self._flying.pop()
-            self._flying.append(last._replace(waiters=(*last.waiters, waiter)))
+            self._flying[-1].waiters.append(waiter)
             await waiter.future
 
     async def wait_room(self) -> None:
@@ -276,7 +374,7 @@ class Proposer:
 
     def is_quiet(self) -> bool:
         """Nothing is decided and not yet applied."""
-        return not self._flying and not self._turn_ends
+        return not (self._flying or self._turn_ends or self.turn or self._groups)
 
     async def wait_quiet(self) -> None:
         while not self.is_quiet():
@@ -314,16 +412,30 @@ class Proposer:
 
     def at_end_of_turn(self, callback: Callable[[], None]) -> None:
         """Call back once when this turn of the event loop is over."""
-        if not self._turn_ends:
-            asyncio.get_running_loop().call_soon(self.end_turn)
+        if not self._is_ending:
+            self._end_turn_later()
         self._turn_ends.append(callback)
+
+    def _end_turn_later(self) -> None:
+        self._is_ending = True
+        if self.loop is None:
+            self.loop = asyncio.get_running_loop()
+        self.loop.call_soon(self.end_turn)
+        self.log.hold()
 
     def end_turn(self) -> None:
         callbacks, self._turn_ends = self._turn_ends, []
         try:
             for callback in callbacks:
                 callback()
+            self.propose_turn()
+            self.propose_groups()
+            self._is_ending = False
+            if self._turn_ends or self._groups is not None:  # since
+                self._end_turn_later()
+            self.log.go()
         except Exception as error:
+            self._is_ending = False
             self._on_fault("proposing what was gathered", error)
         if self._quiet:
             self._tell_quiet()
@@ -334,8 +446,8 @@ class _Wait:
 
     __slots__ = ("future",)
 
-    def __init__(self) -> None:
-        self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    def __init__(self, future: Done = None) -> None:
+        self.future = future or asyncio.get_running_loop().create_future()
 
     def applied(self) -> None:
         if not self.future.done():

@@ -18,7 +18,6 @@ from ..storage.journal import Journal, TornTail
 from ..storage.journal_scan import TORN
 from ..storage.manifest import Manifest, ManifestStore, check_not_lost
 from ..storage.segment_store import SegmentStore
-from .commands import decode_command
 from .staged_segments import restore_staging
 from .state.shard import ShardState
 from .stored import restoring
@@ -137,15 +136,17 @@ async def replay(
 ) -> dict[int, Replayed]:
     """Apply what the journal has behind the checkpoint of each group, in one pass for all."""
     found = {group: _to_replay(journal, group, index) for group, index in checkpoints.items()}
-    proposers = {group: kept[group].shard.proposer for group in found}
+    states = journal.states()
+    ends = {group: kept[group].log.committed_in(states.get(group, State(0))) for group in found}
     for _, record in journal.replay(journal.needed_from(checkpoints)):
         replayed = found.get(record.group)
         if replayed is not None and record.index > replayed.index:
+            if (end := ends[record.group]) is not None and record.index > end:
+                continue  # it may never be committed: who leads next says
             assert record.index == replayed.index + 1, "the journal has no gaps"
-            # What is read is a view of a large buffer; what is kept is a copy of its own.
-            command = decode_command(bytes(record.payload))
+            command = kept[record.group].log.command_of(record)
             try:
-                proposers[record.group].take(record.index, record.term, command)
+                kept[record.group].shard.proposer.take(record.index, record.term, command)
             except FlintError:
                 raise
             except Exception as error:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
-from copy import copy
 
-from ..batch import RecordBatch
+from ..batch import RecordBatch, twin_of
 from ..broker_api import Batches
 from ..clock import Timer
 from ..errors import InvalidRequest, TopicDeleted
@@ -38,7 +37,9 @@ class StagedWrites:
                 )
         sealed = [
             StagedBatch(
-                topic.id, topic.name, copy(rows) if isinstance(rows, RecordBatch) else rows.seal()
+                topic.id,
+                topic.name,
+                twin_of(rows) if isinstance(rows, RecordBatch) else rows.seal(),
             )
             for topic, rows in found
         ]

@@ -47,10 +47,18 @@ class TopicView(Generic[T]):
         self._next, self._last_time = offset + count, time
         return offset, time
 
-    def known(self, batch: RecordBatch) -> T | int | None:
-        """Who answers for a batch with just these sequences, or the offset that it went to; None if
-        they are new. See Window.find."""
-        producer, sequence, count = batch.producer or "", batch.base_sequence, batch.row_count
+    def place_rows(self, count: int, size: int, now_ms: int) -> int:
+        """Where so many rows go, which count for so much: the offset of the first."""
+        offset = self._next
+        self._next = offset + count
+        if now_ms > self._last_time:
+            self._last_time = now_ms
+        self._bytes += size
+        return offset
+
+    def known(self, producer: str, sequence: int, count: int) -> T | int | None:
+        """Who answers for a publish with just these sequences, or the offset that it went to; None
+        if they are new. See Window.find."""
         # Who counts up, as producers do, is beyond all that is on its way: nothing to look for.
         if sequence < self._ends.get(producer, 0):
             for first, (length, item) in self._flying[producer].items():
@@ -71,19 +79,25 @@ class TopicView(Generic[T]):
         batch.stamp(offset, self._last_time)
         self._bytes += batch.size(0, count)
         if batch.columns & PRODUCER:
-            producer, first = batch.producer or "", batch.base_sequence
-            self._flying.setdefault(producer, {})[first] = (count, item)
-            self._ends[producer] = max(self._ends.get(producer, 0), first + count)
+            self.expect(batch.producer or "", batch.base_sequence, count, item)
         return offset
 
-    def applied(self, rows: BatchBuilder | RecordBatch, size: int) -> None:
+    def expect(self, producer: str, first: int, count: int, item: T) -> None:
+        """Sequences of a producer are on their way; `item` answers for them."""
+        flying = self._flying.get(producer)
+        if flying is None:
+            self._flying[producer] = {first: (count, item)}
+            self._ends[producer] = first + count
+        else:
+            flying[first] = (count, item)
+            self._ends[producer] = max(self._ends[producer], first + count)
+
+    def applied(self, producer: str | None, first: int, size: int) -> None:
         self._bytes = max(0, self._bytes - size)
-        if rows.columns & PRODUCER:
-            assert isinstance(rows, RecordBatch)
-            producer = rows.producer or ""
+        if producer is not None:
             flying = self._flying.get(producer)
             if flying is not None:
-                flying.pop(rows.base_sequence, None)
+                flying.pop(first, None)
                 if not flying:
                     del self._flying[producer], self._ends[producer]
 

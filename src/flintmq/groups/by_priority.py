@@ -1,12 +1,13 @@
 """Order "priority": 7 before 0, by offset within a priority; the oldest do not starve.
 
 Each priority is a lane. Always true: what is out, delayed or withdrawn and has a priority other
-than 0 is in `_known`, as the lanes forget what every group has passed; what comes back goes to the
-lane it was drawn from.
+than 0 is in `_known` of that priority, as the lanes forget what every group has passed; what comes
+back goes to the lane it was drawn from.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 
 from ..group_model import PRIORITIES, Lease, Ranges
@@ -15,7 +16,7 @@ from .lanes import END
 from .offset_set import OffsetSet
 from .orders import Drawn, Due, KeyHashes
 from .places import Places
-from .ranges import append_range, count_in, joined, offsets_in, ranges_of
+from .ranges import ascending, count_in, joined, ranges_of, without
 from .ready import ReadyOffsets
 
 # The lanes that are in use, highest priority first, by a bit for each.
@@ -29,7 +30,7 @@ class ByPriority:
     def __init__(self, ready: ReadyOffsets, places: Places, deliveries: DeliveryTable) -> None:
         self.ready = ready
         self._places = places
-        self._known: dict[int, int] = {}
+        self._known = [OffsetSet() for _ in range(PRIORITIES)]
 
     def has_more(self) -> bool:
         ready = self.ready
@@ -87,7 +88,7 @@ class ByPriority:
         lowest = {lane: self.ready.lowest(lane, wanted) for lane in lanes}
         last = sorted([offset for offsets in lowest.values() for offset in offsets])[:wanted][-1]
         return [
-            (lane, len([offset for offset in offsets if offset <= last]))
+            (lane, bisect_right(offsets, last))
             for lane, offsets in lowest.items()
             if offsets[0] <= last
         ]
@@ -95,14 +96,14 @@ class ByPriority:
     # --- coming and going
 
     def add(self, ranges: Ranges) -> None:
-        if not self._known:
+        for lane, known in enumerate(self._known):
+            if known and ranges:
+                mine = known.take_ranges(ranges)
+                if mine:
+                    self.ready.add(lane, mine)
+                    ranges = without(ranges, ascending(mine))
+        if ranges:
             self.ready.add(0, ranges)
-            return
-        lanes: dict[int, Ranges] = {}
-        for offset in offsets_in(ranges):
-            append_range(lanes.setdefault(self.forget(offset), []), offset, offset + 1)
-        for lane, mine in lanes.items():
-            self.ready.add(lane, mine)
 
     def come_back(self, ranges: Ranges) -> tuple[Ranges, Ranges]:
         return ranges, []
@@ -112,8 +113,8 @@ class ByPriority:
         for offset, priority in due:
             if offset not in self._places.delayed:
                 lanes.setdefault(priority, []).append(offset)
-            elif priority:
-                self._known[offset] = priority
+            else:
+                self._note(priority, [(offset, offset + 1)])
         for lane, offsets in lanes.items():
             self.ready.add(lane, ranges_of(sorted(offsets)))
 
@@ -132,39 +133,40 @@ class ByPriority:
 
     def is_ahead(self, offset: int, priority: int | None = None) -> bool:
         if priority is None:
-            priority = self._known.get(offset) or self.ready.index.priority_of(offset)
+            priority = self._lane_of(offset) or self.ready.index.priority_of(offset)
         if self.ready.is_ahead(priority, offset):
             return True
-        if priority:
-            self._known[offset] = priority
+        self._note(priority, [(offset, offset + 1)])
         return False
 
     def settled(self, ranges: Ranges) -> None:
-        known = self._known
-        if not known:
-            return
-        if count_in(ranges) < 4 * len(known):
-            for offset in offsets_in(ranges):
-                known.pop(offset, None)
-        else:
-            gone = OffsetSet(ranges)
-            self._known = {offset: p for offset, p in known.items() if offset not in gone}
+        for known in self._known:
+            if known:
+                known.remove_ranges(ranges)
 
     def clear(self) -> None:
-        self._known.clear()
+        for known in self._known:
+            known.clear()
 
     # --- what it remembers
 
     def _note(self, lane: int, ranges: Ranges) -> None:
-        if lane and ranges:
-            self._known.update(dict.fromkeys(offsets_in(ranges), lane))
+        if lane:
+            self._known[lane].add_ranges(ranges)
+
+    def _lane_of(self, offset: int) -> int:
+        for lane, known in enumerate(self._known):
+            if known and offset in known:
+                return lane
+        return 0
 
     def forget(self, offset: int) -> int:
-        return self._known.pop(offset, 0)
+        lane = self._lane_of(offset)
+        self._known[lane].remove_range(offset, offset + 1)
+        return lane
 
     def priority_of(self, offset: int) -> int:
-        priority = self._known.pop(offset, None)
-        return self.ready.index.priority_of(offset) if priority is None else priority
+        return self.forget(offset) or self.ready.index.priority_of(offset)
 
     def take_up(self, granted: Sequence[Lease], key_hashes: KeyHashes | None) -> OffsetSet:
         return OffsetSet()

@@ -42,7 +42,7 @@ class DeliveryCounts:
         """Those of the offsets that have a count, with it."""
         found: dict[int, int] = {}
         chunks = self._chunks
-        for start, stop in ranges:
+        for start, stop in ranges if chunks else ():
             for number in self._numbers(start, stop):
                 chunk = chunks.get(number)
                 if chunk is not None:
@@ -111,7 +111,7 @@ class DeliveryCounts:
         begin, end, same = 0, 0, 0
         for number in sorted(self._chunks):
             base = number << SHIFT
-            for place, byte in enumerate(self._chunks[number]):
+            for place, byte in enumerate(bytes(self._chunks[number])):
                 if not byte:
                     continue
                 offset = base + place

@@ -28,6 +28,7 @@ from ..group_model import Ranges
 from .catching_up import CatchingUp
 from .deliveries import DeliveryTable
 from .leases import Lease, LeaseTable
+from .nack_delays import NackDelays
 from .orders import KeyHashes, ReadyOrder
 from .places import Places
 from .ranges import offsets_in, ranges_of
@@ -42,8 +43,8 @@ TERM_BITS = 40
 
 class InDoubt:
     __slots__ = (
-        "_catching_up", "_deliveries", "_end", "_key_hashes", "_last_term", "_order", "_places",
-        "_table", "claimed", "granted", "since_term",
+        "_catching_up", "_delays", "_deliveries", "_end", "_key_hashes", "_last_term", "_order",
+        "_places", "_table", "claimed", "granted", "since_term",
     )  # fmt: skip
 
     def __init__(
@@ -53,9 +54,10 @@ class InDoubt:
         deliveries: DeliveryTable,
         catching_up: CatchingUp,
         table: LeaseTable,
+        delays: NackDelays,
     ) -> None:
         self._places, self._order, self._deliveries = places, order, deliveries
-        self._catching_up, self._table = catching_up, table
+        self._catching_up, self._table, self._delays = catching_up, table, delays
         self.granted = Tokens(places.open_in)
         """As it is applied; who leads has it in its leases."""
         self.claimed: list[Held] = []
@@ -72,6 +74,8 @@ class InDoubt:
         self._end = end
         self._key_hashes = key_hashes
         granted = self.granted.standing()
+        for _, ranges in granted:
+            self._delays.forget(ranges)  # granted since: by another's clock they were due
         waiting = self._order.take_up(granted, key_hashes)
         # The cursors have yet to come to what is leased on or, by key, parked.
         elsewhere = [*waiting.ranges(), *(run for _, ranges in granted for run in ranges)]

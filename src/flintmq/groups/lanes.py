@@ -16,7 +16,6 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import compress
 from typing import TypeAlias
-from weakref import WeakSet
 
 from ..group_model import PRIORITIES, Ranges
 from .offset_set import OffsetSet
@@ -134,7 +133,7 @@ class LaneIndex:
         """Which priorities there ever were, a bit for each."""
         self.lanes = [_Lane() for _ in range(LANES)]
         self._due: dict[int, OffsetSet] = {}
-        self._cursors: WeakSet[LaneCursors] = WeakSet()
+        self._cursors: list[LaneCursors] = []
         self._blocks = 0
         self._trim_at = TRIM_BLOCKS
 
@@ -206,10 +205,14 @@ class LaneIndex:
         return 0
 
     def cursor(self, floor: int) -> LaneCursors:
-        """A place in each lane: the first offset from `floor` on."""
+        """A place in each lane: the first offset from `floor` on. It is kept until `leave`."""
         cursors = LaneCursors(self, floor)
-        self._cursors.add(cursors)
+        self._cursors.append(cursors)
         return cursors
+
+    def leave(self, cursors: LaneCursors) -> None:
+        """Nobody goes by this place any more: what lies behind it need not be kept."""
+        self._cursors = [one for one in self._cursors if one is not cursors]
 
     def drop_before(self, offset: int) -> None:
         """The log has dropped these."""
@@ -243,7 +246,7 @@ class LaneCursors:
     `floor` is the group's own to move up: below it, nothing is asked for any more.
     """
 
-    __slots__ = ("__weakref__", "_index", "_passed_log", "_passed_priorities", "_places", "floor")
+    __slots__ = ("_index", "_passed_log", "_passed_priorities", "_places", "floor")
 
     def __init__(self, index: LaneIndex, floor: int) -> None:
         self._index = index

@@ -11,7 +11,7 @@ from heapq import heapify, heappop, heappush, heapreplace
 from typing import NamedTuple
 
 from ..group_model import Ranges
-from .ranges import count_in, first_of, offsets_in, ranges_of, without
+from .ranges import ascending, count_in, first_of, offsets_in, ranges_of, without
 
 GIVE_UP_MAX = 1_024
 """How many messages go back in one step, when leases run out or their holder leaves: a few
@@ -32,7 +32,8 @@ class Lease:
         self.granted_at, self.deadline = granted_at, deadline
         self.timer = deadline
         """The earliest entry in the heap of deadlines."""
-        self.ranges = ranges
+        self.ranges = ranges if len(ranges) == 1 else ascending(ranges)
+        """Ascending: so who settles all of them at once names them."""
         self.offsets: set[int] | None = None
         self.is_over = False
         """It ran out, or its holder has left."""
@@ -63,7 +64,7 @@ class Lease:
     def take(self, ranges: Ranges) -> Ranges:
         """Take out those of `ranges` that are outstanding: ascending, or the list itself if all."""
         if self.offsets is None:
-            if ranges == self.ranges:
+            if ranges == self.ranges or (len(ranges) > 1 and ascending(ranges) == self.ranges):
                 self.ranges = []
                 return ranges
             if len(self.ranges) == 1 and len(ranges) == 1:
@@ -85,6 +86,8 @@ class Lease:
             else:
                 taken.update([offset for offset in offsets if start <= offset < stop])
         offsets -= taken
+        if not offsets:
+            self.ranges, self.offsets = [], None  # a set that was large stays large
         return ranges_of(sorted(taken))
 
 

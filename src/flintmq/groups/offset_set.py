@@ -25,6 +25,10 @@ ZEROS = b"0" * CHUNK
 BIT_OF = bytes(byte == ord("1") for byte in range(256))
 """From the text of a bitmap to its bits, for bytes.translate."""
 
+SHORT = 64
+SHORT_ONES = b"1" * SHORT
+"""A range as short as this is written into the text of a bitmap; a longer one has its own."""
+
 FEW = 6
 """So many ranges are added one by one; for more, whole bitmaps are made first."""
 
@@ -367,19 +371,24 @@ def _masks_of(ranges: Ranges) -> Masks:
 def _make_masks(ranges: Ranges) -> Masks:
     texts: dict[int, bytearray] = {}
     masks: Masks = []
+    current, top, text = -1, 0, bytearray()
     for start, stop in ranges:
-        number = start >> SHIFT
-        if stop - start == 1:
-            text = texts.get(number)
-            if text is None:
-                text = texts[number] = bytearray(ZEROS)
-            text[LAST - (start & LAST)] = 49
+        number, count = start >> SHIFT, stop - start
+        if count == 1 or (count <= SHORT and stop <= (number + 1) << SHIFT):
+            if number != current:
+                current, top = number, (number << SHIFT) + CHUNK
+                found = texts.get(number)
+                text = texts[number] = bytearray(ZEROS) if found is None else found
+            if count == 1:
+                text[top - stop] = 49
+            else:
+                text[top - stop : top - start] = SHORT_ONES[:count]
         else:
             while start < stop:
                 end = min(stop, (number + 1) << SHIFT)
                 masks.append((number, ((1 << (end - start)) - 1) << (start & LAST)))
                 start, number = end, number + 1
-    masks.extend((number, int(text, 2)) for number, text in texts.items())
+    masks.extend([(number, int(text, 2)) for number, text in texts.items()])
     return masks
 
 

@@ -81,10 +81,11 @@ class Queue:
         self._table = LeaseTable()
         self._late = LateLeases(self._table)
         self.in_doubt = InDoubt(
-            self.places, self._order, self._deliveries, self._catching_up, self._table
+            self.places, self._order, self._deliveries, self._catching_up, self._table, self._delays
         )
         self._finishing = Tokens(self.places.limbo.present)
         # What a part knows by itself.
+        self.leave_lanes = self._ready.leave
         self.counts, self.count_of = self._deliveries.of_granted, self._deliveries.of
         self.has_ready, self.was_given_back = self._order.has_more, self._deliveries.was_given_back
         self.next_due_ms, self.next_deadline = self._delays.next_due_ms, self._table.next_deadline

@@ -86,7 +86,18 @@ def ranges_of_runs(runs: Iterable[Run]) -> Ranges:
 
 def ascending(ranges: Iterable[tuple[int, int]]) -> Ranges:
     """The same offsets in ascending order; neighbours merged."""
-    return joined([one] for one in sorted(ranges))
+    merged: Ranges = []
+    first = last = -1
+    for start, stop in sorted(ranges):
+        if start == last:
+            last = stop
+        else:
+            if last > first:
+                merged.append((first, last))
+            first, last = start, stop
+    if last > first:
+        merged.append((first, last))
+    return merged
 
 
 def without(ranges: Ranges, taken: Ranges) -> Ranges:

@@ -26,10 +26,14 @@ class ReadyOffsets:
 
     def begin(self, index: LaneIndex, floor: int) -> None:
         """Begin anew: nothing has come back."""
+        self.leave()
         self.index = index
         self.cursors = index.cursor(floor)
         for returned in self.returned:
             returned.clear()
+
+    def leave(self) -> None:
+        self.index.leave(self.cursors)
 
     def add(self, lane: int, ranges: Ranges) -> None:
         if lane != LOG:

@@ -12,13 +12,17 @@ import asyncio
 import ctypes
 from collections.abc import Callable
 from functools import partial
-from time import perf_counter, perf_counter_ns, thread_time
+from time import perf_counter_ns, thread_time
 from typing import Any, Protocol
 
 SHORT_SECONDS = 0.001
 """Turns up to this long are only counted and summed up."""
 
 _SHORT_NS = int(SHORT_SECONDS * 1e9)
+
+_MARK_NS = _SHORT_NS // 2
+"""The clock of the processor is a call of the system: it is read once for short turns that were
+busy for so long together. What they took is known well enough to be taken off a long one's."""
 
 OnTurn = Callable[[float, float], None]
 """Called at the end of each turn that was not short: the seconds it was busy, and how many of them
@@ -28,8 +32,11 @@ on the processor; the rest it waited, for the disk or for other processes. Must 
 class LoopProbe(Protocol):
     short: int
     """How many turns were short."""
-    short_seconds: float
-    """How long all of these were busy."""
+
+    @property
+    def short_seconds(self) -> float:
+        """How long all of these were busy."""
+        ...
 
     def stop(self) -> None:
         """Call it on the loop, before that is closed."""
@@ -45,25 +52,49 @@ def probe(loop: asyncio.AbstractEventLoop, on_turn: OnTurn) -> LoopProbe | None:
     return None if library is None else _UvProbe(library, loop, on_turn)
 
 
-class _SelectorProbe:
+class TurnsSeen:
+    """Counts short turns, and tells of the others with their time on the processor."""
+
+    def __init__(self, on_turn: OnTurn) -> None:
+        self.short = 0
+        self._on_turn = on_turn
+        self._short_ns = self._unmarked_ns = 0
+        self._cpu = thread_time()
+
+    @property
+    def short_seconds(self) -> float:
+        return self._short_ns / 1e9
+
+    def add(self, busy_ns: int) -> None:
+        if busy_ns < _SHORT_NS:
+            self.short += 1
+            self._short_ns += busy_ns
+            self._unmarked_ns += busy_ns
+            if self._unmarked_ns < _MARK_NS:
+                return
+            self._cpu = thread_time()
+        else:
+            cpu, before = thread_time(), self._cpu
+            self._cpu = cpu
+            on_processor = cpu - before - self._unmarked_ns / 1e9
+            self._on_turn(busy_ns / 1e9, max(0.0, on_processor))
+        self._unmarked_ns = 0
+
+
+class _SelectorProbe(TurnsSeen):
     def __init__(self, selector: Any, on_turn: OnTurn) -> None:
-        self.short, self.short_seconds = 0, 0.0
-        self._selector, self._on_turn = selector, on_turn
-        self._began, self._cpu = perf_counter(), thread_time()
+        super().__init__(on_turn)
+        self._selector = selector
+        self._began = perf_counter_ns()
         self._select = selector.select
         selector.select = self._watched
 
     def _watched(self, timeout: float | None = None) -> Any:
-        busy = perf_counter() - self._began
-        if busy < SHORT_SECONDS:
-            self.short += 1
-            self.short_seconds += busy
-        else:
-            self._on_turn(busy, thread_time() - self._cpu)
+        self.add(perf_counter_ns() - self._began)
         try:
             return self._select(timeout)
         finally:
-            self._began, self._cpu = perf_counter(), thread_time()
+            self._began = perf_counter_ns()
 
     def stop(self) -> None:
         self._selector.__dict__.pop("select", None)
@@ -95,15 +126,15 @@ def _libuv(loop: asyncio.AbstractEventLoop) -> ctypes.CDLL | None:
     return library if all(hasattr(library, name) for name in _FUNCTIONS) else None
 
 
-class _UvProbe:
+class _UvProbe(TurnsSeen):
     """libuv calls back right before it waits. The time that passed since it did so last, less what
     it has waited since, is the turn."""
 
     def __init__(
         self, library: ctypes.CDLL, loop: asyncio.AbstractEventLoop, on_turn: OnTurn
     ) -> None:
-        self.short, self.short_seconds = 0, 0.0
-        self._library, self._on_turn = library, on_turn
+        super().__init__(on_turn)
+        self._library = library
         pointer = _pointer_of(loop)
         self._handle = ctypes.create_string_buffer(_HANDLE_BYTES)
         self._callback = _CALLBACK(self._turn)
@@ -116,7 +147,6 @@ class _UvProbe:
         )
         self._worked_ns = perf_counter_ns() - self._idle_ns()
         """A clock that stands still while the loop waits, as it was when it last began to."""
-        self._cpu = thread_time()
         library.uv_prepare_init(pointer, self._handle)
         library.uv_prepare_start(self._handle, self._callback)
         library.uv_unref(self._handle)
@@ -126,13 +156,7 @@ class _UvProbe:
         worked_ns = perf_counter_ns() - self._idle_ns()
         busy_ns = worked_ns - self._worked_ns
         self._worked_ns = worked_ns
-        cpu, before = thread_time(), self._cpu
-        self._cpu = cpu
-        if busy_ns < _SHORT_NS:
-            self.short += 1
-            self.short_seconds += busy_ns / 1e9
-        else:
-            self._on_turn(busy_ns / 1e9, cpu - before)
+        self.add(busy_ns)
 
     def stop(self) -> None:
         if self._is_open:

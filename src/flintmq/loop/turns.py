@@ -66,6 +66,8 @@ UNKNOWN = "not seen"
 GARBAGE = "Python collected garbage"
 
 _PACKAGE = str(Path(__file__).parents[1])
+_DISK = "storage.filesystem."
+"""What waits there waits for the disk: a write, or the sync of a lone message."""
 _AROUND = frozenset(("api", "cli", "daemon", "loop"))
 """What runs the loop, or watches it."""
 
@@ -78,6 +80,8 @@ class Overrun(NamedTuple):
 
     def __str__(self) -> str:
         waited = f"everything waited for {precise(self.seconds)}"
+        if self.what.rpartition(" ")[2].startswith(_DISK):
+            return f"{waited} while the broker waited for its disk: {self.what}"
         if self.what != UNKNOWN:
             return f"{waited} while the broker did one thing: {self.what}"
         if self.cpu_seconds < self.seconds / 2:

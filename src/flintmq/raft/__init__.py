@@ -4,7 +4,6 @@ No clock, socket, file or task, and no chance but the generator it is given. Pay
 and never copied. `docs/raft.md` explains how to drive it.
 """
 
-from flintmq.raft.core import TraceEvent
 from flintmq.raft.membership import (
     LEAVE_JOINT,
     MemberAction,
@@ -34,6 +33,7 @@ from flintmq.raft.settings import RaftSettings
 from flintmq.raft.snapshot_chunks import SnapshotChunk, SnapshotReceiver, chunk_at, describe_bytes
 from flintmq.raft.status import PeerStatus, Status
 from flintmq.raft.storage import MemoryStorage, Storage
+from flintmq.raft.trace import TraceEvent
 
 __all__ = [
     # the node and what it is given

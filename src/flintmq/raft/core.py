@@ -31,22 +31,10 @@ from flintmq.raft.ready import Persisted, ReadState
 from flintmq.raft.roles import TRANSITIONS, RoleName
 from flintmq.raft.settings import RaftSettings
 from flintmq.raft.storage import Storage
+from flintmq.raft.trace import TraceEvent, TraceHook
 
 _LEADERS_WORD = frozenset({MessageKind.APPEND, MessageKind.HEARTBEAT, MessageKind.SNAPSHOT})
 _ANY_TERM = frozenset({MessageKind.PROPOSE, MessageKind.READ_INDEX, MessageKind.TRANSFER_LEADER})
-
-
-class TraceEvent(msgspec.Struct, frozen=True):
-    """Something an observer may want to check: a role taken, a commit moved, a log cut."""
-
-    what: str
-    node: int
-    group: int
-    term: int
-    index: int
-
-
-TraceHook = Callable[[TraceEvent], None]
 
 
 class Role:
@@ -89,6 +77,8 @@ class Role:
     def applied(self, index: int) -> None: ...
 
     def membership_changed(self, membership: Membership) -> None: ...
+
+    def peer_restarted(self, peer: int) -> None: ...
 
     def peer_is_unreachable(self, peer: int) -> None: ...
 
@@ -134,6 +124,7 @@ class RaftCore:
         if applied:
             self.log.applied_to(applied)
         self.leader = NOBODY
+        self.abstains = False
         self._ticks = 0
         self.election_elapsed = 0
         self.election_timeout = 0
@@ -208,7 +199,11 @@ class RaftCore:
         )
 
     def _is_in_lease(self) -> bool:
-        if self.settings.lease_reads and self._ticks < self.settings.election_ticks:
+        if (
+            self.settings.lease_reads
+            and self._ticks < self.settings.election_ticks
+            and self.stored_hard_state.term > 0
+        ):
             return True  # before the restart we may have promised a leader our silence
         return (
             self.settings.check_quorum
@@ -387,8 +382,12 @@ class RaftCore:
             self.start_election(transfer=transfer)
 
     def is_promotable(self) -> bool:
-        """We vote by our own membership, and are not waiting for a snapshot to be installed."""
-        return self.membership.is_voter(self.id) and self.log.unstable.snapshot is None
+        """We vote by our own membership, may lead, and wait for no snapshot to be installed."""
+        return (
+            self.membership.is_voter(self.id)
+            and not self.abstains
+            and self.log.unstable.snapshot is None
+        )
 
     def commit_to(self, index: int) -> None:
         if self.log.commit_to(index):

@@ -122,27 +122,9 @@ class Leader(Role):
         last = node.log.last_index()
         for position, (kind, data) in enumerate(payloads, start=1):
             if kind is EntryKind.MEMBERSHIP:
-                self._check_may_change_membership(decode_change(data))
+                check_may_change_membership(self, decode_change(data))
                 self.pending_membership_index = last + position
         return self.append(payloads)
-
-    def _check_may_change_membership(self, change: MembershipChange) -> None:
-        node = self.node
-        if self.pending_membership_index > node.log.applied:
-            raise MembershipChangeRefused(
-                f"the change at {self.pending_membership_index} may be unapplied"
-                f" (applied {node.log.applied})"
-            )
-        if not self.has_committed_in_term():
-            # Otherwise two leaders could each lead on from a configuration the other never saw.
-            raise MembershipChangeRefused("nothing of this term is committed yet")
-        after = changed(node.membership, change)
-        if node.settings.membership_needs_live_quorum and not change.is_leave():
-            live = {peer for peer, pr in self.progress.items() if pr.is_live()} | {node.id}
-            if not after.has_quorum_of(live):
-                raise MembershipChangeRefused(
-                    f"of the voters {after.all_voters()} only {sorted(live)} are heard from"
-                )
 
     def has_committed_in_term(self) -> bool:
         return self.node.log.term(self.node.log.committed) == self.node.term
@@ -277,8 +259,8 @@ class Leader(Role):
         else:
             progress.inflights.free_to(index)
         if self.commit_what_is_held():
-            self.broadcast_append()
-        elif progress.can_learn_commit(log.committed):
+            self._tell_commit()
+        elif self.node.settings.tells_commit_at_once and progress.can_learn_commit(log.committed):
             self.send_append(peer)
         while self.send_append(peer, even_if_empty=False):
             pass
@@ -303,6 +285,10 @@ class Leader(Role):
         """Our own disk is one voice of the quorum, heard after the sync like any other."""
         progress, durable = self.progress.get(self.node.id), self.node.log.durable_index()
         if progress is not None and progress.confirm(durable) and self.commit_what_is_held():
+            self._tell_commit()
+
+    def _tell_commit(self) -> None:
+        if self.node.settings.tells_commit_at_once:
             self.broadcast_append()
 
     def commit_what_is_held(self) -> bool:
@@ -322,14 +308,14 @@ class Leader(Role):
             # Entries committed by earlier leaders may still look uncommitted to us (Raft 8).
             self._reads_before_first_commit.append((asker, context))
             return
-        if self.node.settings.lease_reads and self._has_lease():
+        if self.node.settings.lease_reads and self.has_lease():
             self._answer(PendingRead(0, self.node.log.committed, asker, context))
             return
         if self._rounds.ask(self.node.log.committed, asker, context):
             self.broadcast_heartbeat()
         self._confirm_reads()  # a group of one needs no answer
 
-    def _has_lease(self) -> bool:
+    def has_lease(self) -> bool:
         """A quorum answered heartbeats so lately that it still refuses votes to everyone else.
 
         Counted from when the heartbeat left, and for three quarters of the shortest timeout: ticks
@@ -393,6 +379,11 @@ class Leader(Role):
 
     # -- reports ----------------------------------------------------------------------------
 
+    def peer_restarted(self, peer: int) -> None:
+        progress = self.progress.get(peer)
+        if progress is not None and peer != self.node.id:
+            progress.forget()
+
     def peer_is_unreachable(self, peer: int) -> None:
         progress = self.progress.get(peer)
         if progress is not None and progress.state is ProgressState.REPLICATE:
@@ -434,3 +425,22 @@ class Leader(Role):
         self._confirm_reads()
         if self.transferee != NOBODY and not membership.is_voter(self.transferee):
             self.transferee = NOBODY
+
+
+def check_may_change_membership(leader: Leader, change: MembershipChange) -> None:
+    node = leader.node
+    if leader.pending_membership_index > node.log.applied:
+        raise MembershipChangeRefused(
+            f"the change at {leader.pending_membership_index} may be unapplied"
+            f" (applied {node.log.applied})"
+        )
+    if not leader.has_committed_in_term():
+        # Otherwise two leaders could each lead on from a configuration the other never saw.
+        raise MembershipChangeRefused("nothing of this term is committed yet")
+    after = changed(node.membership, change)
+    if node.settings.membership_needs_live_quorum and not change.is_leave():
+        live = {peer for peer, pr in leader.progress.items() if pr.is_live()} | {node.id}
+        if not after.has_quorum_of(live):
+            raise MembershipChangeRefused(
+                f"of the voters {after.all_voters()} only {sorted(live)} are heard from"
+            )

@@ -14,7 +14,7 @@ from __future__ import annotations
 from random import Random
 
 from flintmq.raft.candidate import Candidate, PreCandidate
-from flintmq.raft.core import RaftCore, Role, TraceHook
+from flintmq.raft.core import RaftCore, Role
 from flintmq.raft.follower import Follower
 from flintmq.raft.leader import Leader
 from flintmq.raft.log import RaftLog
@@ -39,6 +39,7 @@ from flintmq.raft.ready import Persisted, Ready, SoftState
 from flintmq.raft.settings import RaftSettings
 from flintmq.raft.status import PeerStatus, Status
 from flintmq.raft.storage import Storage
+from flintmq.raft.trace import TraceHook
 
 _ROLES = {role.name: role for role in (Follower, PreCandidate, Candidate, Leader)}
 
@@ -111,6 +112,16 @@ class RaftNode:
         """Hand over to `successor`, or ask the leader to. A wish: watch who leads."""
         self.role.transfer_to(successor)
 
+    def has_lease(self) -> bool:
+        """Whether nobody else can lead at this moment, by the clocks. With lease reads only, and
+        only once all ticks that are due were given."""
+        role = self.role
+        return isinstance(role, Leader) and self.settings.lease_reads and role.has_lease()
+
+    def abstain(self, abstains: bool) -> None:
+        """Whether to leave the lead to others: vote, and never campaign. Who leads goes on."""
+        self.core.abstains = abstains
+
     def forget_leader(self) -> None:
         """The caller knows that the leader is gone: do not refuse votes on its behalf. Term and
         role stay. With lease reads the lease must run out by itself."""
@@ -157,6 +168,10 @@ class RaftNode:
         return self.membership
 
     # -- inputs: reports of the transport ---------------------------------------------------
+
+    def peer_restarted(self, peer: int) -> None:
+        """Another process answers for the peer now: what it has is asked for again."""
+        self.role.peer_restarted(peer)
 
     def report_unreachable(self, peer: int) -> None:
         """A message to the peer was lost for sure: stop sending ahead."""

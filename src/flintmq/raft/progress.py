@@ -21,7 +21,7 @@ class ProgressState(Enum):
 
 class PeerProgress:
     """Invariant: match < next. Up to `match` the peer durably holds our entries; `next` is the
-    first one to send. `match` never moves back while we lead."""
+    first one to send. `match` never moves back while we lead, unless the peer begins anew."""
 
     __slots__ = (
         "inflights",
@@ -102,6 +102,13 @@ class PeerProgress:
         self.become_probe()
         # Wait for the peer's answer, or the next heartbeat's, before trying again.
         self.is_paused_until_answer = True
+
+    def forget(self) -> None:
+        """The peer began anew, and may have less than it said: under a policy that does not sync
+        each write, what it lost it must be given again."""
+        self.match = self.read_round = self.lease_tick = self.pending_snapshot = 0
+        self._enter(ProgressState.PROBE)  # from `next` on; it refuses that if it has less now
+        self.sent_commit = 0
 
     # -- what was sent ----------------------------------------------------------------------
 

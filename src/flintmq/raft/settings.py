@@ -21,6 +21,7 @@ class RaftSettings:
     check_quorum: bool = True
     lease_reads: bool = False  # trusts the clocks: no round trip, and stale if ticks run late
     forward_proposals: bool = True
+    tells_commit_at_once: bool = True  # else with the next append or heartbeat: half the messages
     membership_needs_live_quorum: bool = True  # refuse a change that the living could not commit
     message_bytes_max: int = 1 << 20  # entries in one append; one entry may be larger
     inflight_messages_max: int = 256

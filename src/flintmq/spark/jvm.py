@@ -113,6 +113,7 @@ def start_jvm(
         f"-Xmx{settings.get('spark.driver.memory', '1g')}",
         *shlex.split(settings.get("spark.driver.defaultJavaOptions", "")),
         *shlex.split(settings.get("spark.driver.extraJavaOptions", "")),
+        *shlex.split(environment.get("SPARK_SUBMIT_OPTS", "")),  # as spark-submit does
         *("-cp", _class_path(spark_home, settings, environment)),
         "org.apache.spark.deploy.SparkSubmit",
         *("--properties-file", str(settings_file), "--load-spark-defaults"),

@@ -239,16 +239,16 @@ def _coalesced(buffers: Sequence[Buffer]) -> list[Buffer]:
     return result
 
 
-@dataclass(frozen=True, slots=True)
 class JournalFrame:
     """A frame whose checksum holds."""
 
-    offset: int
-    number: int
-    durable: int
-    count: int
-    flags: int
-    body: memoryview
+    __slots__ = ("body", "count", "durable", "flags", "number", "offset")
+
+    def __init__(
+        self, offset: int, number: int, durable: int, count: int, flags: int, body: memoryview
+    ) -> None:
+        self.offset, self.number, self.durable = offset, number, durable
+        self.count, self.flags, self.body = count, flags, body
 
     @property
     def end(self) -> int:

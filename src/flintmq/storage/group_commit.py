@@ -5,10 +5,10 @@ frame when the thread is back. There is no delay that waits for company: a lot t
 alone. The event loop is woken once per sync. A second thread makes spare files and recycles
 old ones, so that the first never waits for that.
 
-Where the policy acknowledges what is written and not yet synced, a little that comes while the
-thread rests is written by the loop itself: it goes to the system's cache in less time than waking a
-thread takes. What would wait for the disk (a sync, the next file, a write that was slow a moment
-ago) is left to the thread.
+A little that comes while the thread rests, and whose sync nobody waits for, is written by the loop
+itself: it goes to the system's cache in less time than waking a thread takes. What would wait for
+the disk (the next file, a write that was slow a moment ago) is left to the thread, and so is a
+sync, but for that of a lone message on a disk that is known to be quick (`loop_syncs.py`).
 
 Nothing that was submitted is ever given up because the disk is full: it waits until there is room.
 Any other failure, above all that of a sync, fails everything that waits and is final.
@@ -17,29 +17,24 @@ Any other failure, above all that of a sync, fails everything that waits and is 
 from __future__ import annotations
 
 import asyncio
-import queue
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from threading import Thread
-from time import perf_counter
 
 from ..errors import BrokerFailed, Closed, FlintError, StorageFailed, StorageFull
 from ..fsync_policy import ALWAYS, FsyncPolicy
-from ..observe.metrics import DISK_SECONDS, Histogram
-from .frames import Record, RecordLot, bytes_of
+from .file_chores import RETRY_SECONDS, FileChores
+from .frames import Record, RecordLot
 from .journal import Journal
+from .loop_syncs import LoopSyncs, SyncWatch
+from .lot_writer import LotWriter
 
 FRAME_BYTES_MAX = 16 << 20
 """What one write takes, unless a single lot is larger: a sync of more holds everything up."""
-RETRY_SECONDS = 1.0
-"""How often a full disk is asked again."""
-HERE_BYTES_MAX = 64 << 10
-HERE_SECONDS_MAX = 0.002
-HERE_REST = 20
-"""What the loop may write itself. After a write that took longer it leaves that for this many times
-as long: a disk that holds writers up costs the loop a twentieth of its time, and no more."""
+LATE_SECONDS = 0.005
+"""How long what can wait for its sync waits for others to share it with."""
 
 
 def _ignore(*_: object) -> None: ...
@@ -65,6 +60,9 @@ class GroupCommit:
     on_room()            the disk has room again
     on_slow(s, bytes)    a write and its sync took `s` seconds, and `is_slow(s)`
 
+    Only `on_stalled(s, on_loop)` comes from a thread of its own, while the loop may be held up: a
+    sync has taken `s` seconds so far, and `is_slow(s)`.
+
     With `start()` the writing is done by a thread; without it, by `step()`.
     """
 
@@ -79,10 +77,14 @@ class GroupCommit:
         on_full: Callable[[StorageFull], object] = _ignore,
         on_room: Callable[[], object] = _ignore,
         on_slow: Callable[[float, int], object] = _ignore,
+        on_stalled: Callable[[float, bool], object] = _ignore,
         is_slow: Callable[[float], bool] = _never,
+        sync_on_loop: bool = False,
         frame_bytes_max: int = FRAME_BYTES_MAX,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`sync_on_loop`: the loop may sync a lone message itself where the disk is quick. Not for
+        a member of a cluster, whose peers wait for signs of life."""
         self.journal = journal
         self.policy = policy
         self._on_durable = on_durable
@@ -91,9 +93,8 @@ class GroupCommit:
         self._on_full = on_full
         self._on_room = on_room
         self._on_slow = on_slow
-        self._is_slow = is_slow
         self._frame_bytes_max = frame_bytes_max
-        self._monotonic = monotonic
+        self._syncs_all = policy.acknowledges_after_sync
         # Of the loop's thread:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._threads: list[Thread] = []
@@ -103,7 +104,9 @@ class GroupCommit:
         self.waiting_bytes = 0
         """Submitted and not reported as durable yet."""
         self._sizes: deque[tuple[int, int]] = deque()
-        self._wake_is_due = False
+        self._known = 0
+        """The last ticket that writing is known to have come to."""
+        self._wake_is_due = self._late_is_due = False
         self._closed = False
         self.failure: FlintError | None = None
         self.full: StorageFull | None = None
@@ -112,17 +115,22 @@ class GroupCommit:
         # one removes them at the beginning: each a single step of the list.
         self._changed = threading.Condition(threading.Lock())
         self._lots: list[RecordLot] = []
-        self._tell_written = self._must_sync = 0
         self._closing = False
         self._broken: Exception | None = None
         # Of the one who writes: the thread, or the loop while the thread rests.
         self._writing = threading.Lock()
-        self._not_here_before = 0.0
-        self._written = self._synced = 0
-        self._unsynced_records = 0
-        self._unsynced_since = 0.0
-        self.sync_seconds = Histogram(DISK_SECONDS)
-        self.written_bytes = self.written_frames = 0
+        self.loop_syncs = LoopSyncs(sync_on_loop)
+        self.watch = SyncWatch(is_slow, on_stalled)
+        self.writer = LotWriter(
+            journal,
+            policy,
+            have_come=self._have_come,
+            was_slow=self._was_slow,
+            is_slow=is_slow,
+            monotonic=monotonic,
+            loop_syncs=self.loop_syncs,
+            watch=self.watch,
+        )
         self._chores = FileChores(
             journal,
             on_full=lambda error: self._call(self._tell_full, error),
@@ -137,10 +145,12 @@ class GroupCommit:
         *,
         tell_when_written: bool = False,
         must_sync: bool = False,
+        sync_can_wait: bool = False,
     ) -> int:
         """Have records written together, behind everything submitted before. Never waits. With
         `must_sync` they are reported as durable once synced, whatever the policy: a vote that
-        a power cut takes back is a vote that is given twice.
+        a power cut takes back is a vote that is given twice. With `sync_can_wait` nobody waits for
+        more than that they are written: the next sync of others does, if one comes soon.
 
         Raises the failure that ended the journal, or Closed.
         """
@@ -153,15 +163,26 @@ class GroupCommit:
         self.waiting_bytes += lot.bytes
         self._sizes.append((ticket, lot.bytes))
         if tell_when_written:
-            self._tell_written = ticket
-        if must_sync:
-            self._must_sync = ticket
+            self.writer.tell_written = ticket
+        if must_sync or (self._syncs_all and not sync_can_wait):
+            self.writer.must_sync = ticket
         self._lots.append(lot)
         if self._loop is not None and not self._wake_is_due:
             # Others that run in this turn of the loop may submit too, and go along.
             self._wake_is_due = True
             self._loop.call_soon(self._wake)
         return ticket
+
+    def hold(self) -> None:
+        """Nothing that is submitted goes before `go`: whoever calls this calls that in the next
+        turn of the loop, which saves one more."""
+        self._wake_is_due = True
+
+    def go(self) -> None:
+        if self._loop is None or not self._lots:
+            self._wake_is_due = False
+        else:
+            self._wake()
 
     def release_before(self, position: int) -> None:
         """Let the journal recycle its files before this position, in the background."""
@@ -174,12 +195,14 @@ class GroupCommit:
         assert self._loop is None, "start() is called once"
         self._loop = asyncio.get_running_loop()
         self._ended = self._loop.create_future()
+        self.writer.late_seconds = LATE_SECONDS
+        self.watch.start(Thread)
         for target, name in ((self._write_all, "journal"), (self._do_chores, "journal-files")):
             thread = Thread(target=target, name=f"flintmq-{name}", daemon=True)
             self._threads.append(thread)
             thread.start()
         if self._lots:
-            self._wake()
+            self._notify()
 
     async def close(self) -> None:
         """Write and sync what was submitted, tell it, and close the journal."""
@@ -208,7 +231,7 @@ class GroupCommit:
         if self.failure is not None:
             return False
         try:
-            done = self._turn(_beginning(self._lots, self._frame_bytes_max), self._call)
+            done = self._turn()
             self._step_chores()
         except StorageFull as error:
             self._tell_full(error)
@@ -221,69 +244,82 @@ class GroupCommit:
     # --- on the loop, called by the threads
 
     def _wake(self) -> None:
-        self._wake_is_due = False
-        if self.policy.kind in ("interval", "never") and self._write_here():
-            return
+        if self._wake_is_due:  # else it was done already
+            self._wake_is_due = False
+            if not self._write_here():
+                self._notify()
+
+    def _notify(self) -> None:
         with self._changed:
             self._changed.notify()
 
     def _write_here(self) -> bool:
         """Write what waits on this thread, if that cannot take long; whether it was done."""
         if (
-            self.waiting_bytes > HERE_BYTES_MAX
-            # What the thread has written and not reported yet comes first.
-            or len(self._sizes) != len(self._lots)
-            or self._closing
-            or self._must_sync > self._synced
+            self._closing
             or self.failure is not None
             or self.full is not None
             or not self._writing.acquire(blocking=False)
         ):
             return False
         told: list[tuple[Callable[..., object], tuple[object, ...]]] = []
+        writer = self.writer
         try:
-            began = self._monotonic()
-            lots = self._lots[:]
-            is_first = not self._unsynced_records
-            if (
-                not lots
-                or began < self._not_here_before
-                or not self.journal.has_room(bytes_of(lots))
-                or (not is_first and self._sync_is_due())
-            ):
+            # What the thread has written and not reported yet comes first.
+            if self._known != writer.written or not writer.may_write_here(self._lots):
                 return False
-            self._turn(lots, lambda callback, *arguments: told.append((callback, arguments)), False)
-            took = self._monotonic() - began
-            if took > HERE_SECONDS_MAX:
-                self._not_here_before = began + took + took * HERE_REST
-        except FlintError:
+            is_first = not writer.unsynced_records
+            writer.write_here(self._lots, lambda *call: told.append((call[0], call[1:])))
+        except StorageFull:
             return False  # the thread meets it again, and deals with it
         except Exception as error:
-            self._broken = error
+            self._broken = error  # the same
             return False
         finally:
             self._writing.release()
-        if is_first and self.policy.kind == "interval":
-            with self._changed:  # it has to sync in time
-                self._changed.notify()
+        if self.journal.wants_spare():
+            self._chores.want()
+        if is_first and writer.unsynced_records:
+            self._sync_in_time()
         for callback, arguments in told:
             callback(*arguments)
         return True
 
-    def _have_come(self, written: int, durable: int, synced: int) -> None:
-        """Writing has come so far, by tickets: 0 where there is nothing new to tell."""
+    def _sync_in_time(self) -> None:
+        """The loop has written what is to be synced by and by."""
+        if self.policy.kind == "interval":
+            self._notify()
+        elif self.policy.kind == "always" and not self._late_is_due and self._loop is not None:
+            # A timer, and not the thread: mostly somebody waits for a sync before that.
+            self._late_is_due = True
+            self._loop.call_later(LATE_SECONDS, self._is_late)
+
+    def _is_late(self) -> None:
+        self._late_is_due = False
+        seconds = self.writer.seconds_to_sync()
+        if seconds is None or self._loop is None:
+            return
+        if seconds > 0:  # others were synced meanwhile, and these have come since
+            self._late_is_due = True
+            self._loop.call_later(seconds, self._is_late)
+        else:
+            self._notify()
+
+    def _have_come(self, at: int, written: bool, durable: bool, synced: bool) -> None:
+        """Writing has come to a ticket: which of these is to be told of it."""
+        self._known = at
         if self.failure is not None:
             return
         if synced:
-            self.synced = synced
+            self.synced = at
         try:
             if written:
-                self._on_written(written)
+                self._on_written(at)
             if durable:
                 sizes = self._sizes
-                while sizes and sizes[0][0] <= durable:
+                while sizes and sizes[0][0] <= at:
                     self.waiting_bytes -= sizes.popleft()[1]
-                self._on_durable(durable)
+                self._on_durable(at)
         except Exception as error:
             self._cannot_tell(error)
 
@@ -302,72 +338,26 @@ class GroupCommit:
             self.failure = error
             self._on_failed(error)
 
-    # --- writing
-
-    def _turn(
-        self, lots: list[RecordLot], tell: Callable[..., object], may_sync: bool = True
-    ) -> bool:
-        """Write lots, sync if the policy says so, and tell the loop."""
-        journal = self.journal
-        began = self._monotonic()
-        if lots:
-            if not self._unsynced_records:
-                self._unsynced_since = began
-            journal.write(lots)
-            self.written_bytes += bytes_of(lots)
-            self.written_frames += 1
-            for lot in lots:
-                self._unsynced_records += lot.count
-            del self._lots[: len(lots)]
-            tell_written = self._tell_written > self._written
-            self._written += len(lots)
-            if tell_written and self.policy.acknowledges_after_sync:
-                tell(self._have_come, self._written, 0, 0)
-        is_due = self._synced < self._must_sync <= self._written or self._sync_is_due()
-        sync = may_sync and self._unsynced_records > 0 and is_due
-        if sync:
-            sync_began = perf_counter()
-            journal.sync()
-            self.sync_seconds.observe(perf_counter() - sync_began)
-            self._unsynced_records, self._synced = 0, self._written
-        took = self._monotonic() - began
-        if self._is_slow(took):
-            tell(self._tell, self._on_slow, took, bytes_of(lots))
-        if lots or sync:
-            durable = self._written if lots else 0
-            written = 0 if self.policy.acknowledges_after_sync else durable
-            synced = self._written if journal.durable == journal.written else 0
-            tell(self._have_come, written, durable, synced)
-        if journal.wants_spare():
-            self._chores.want()
-        return bool(lots) or sync
-
-    def _sync_is_due(self) -> bool:
-        policy = self.policy
-        if policy.kind == "always":
-            return True
-        if policy.kind == "every_n":
-            return self._unsynced_records >= policy.number
-        if policy.kind == "interval":
-            return self._seconds_to_sync() <= 0
-        return False
-
-    def _seconds_to_sync(self) -> float:
-        return self._unsynced_since + self.policy.number / 1000 - self._monotonic()
+    # --- in threads
 
     def _wait(self) -> bool:
         """Wait for something to do; False when everything is done and the end has come."""
         with self._changed:
-            while not self._lots:
+            while not self._lots and self._broken is None:
                 if self._closing:
                     return False
-                seconds = None
-                if self.policy.kind == "interval" and self._unsynced_records:
-                    seconds = self._seconds_to_sync()
-                    if seconds <= 0:
-                        return True
+                seconds = self.writer.seconds_to_sync()
+                if seconds is not None and seconds <= 0:
+                    return True
                 self._changed.wait(seconds)
         return True
+
+    def _turn(self) -> bool:
+        """Write what waits, or the beginning of it; whether there was anything to do."""
+        done = self.writer.turn(self._lots, self._frame_bytes_max, self._call)
+        if self.journal.wants_spare():
+            self._chores.want()
+        return done
 
     def _write_all(self) -> None:
         """The writing thread."""
@@ -378,7 +368,7 @@ class GroupCommit:
                     with self._writing:
                         if self._broken is not None:
                             raise self._broken
-                        self._turn(_beginning(self._lots, self._frame_bytes_max), self._call)
+                        self._turn()
                 except StorageFull as error:
                     is_full = True
                     self._call(self._tell_full, error)
@@ -399,7 +389,8 @@ class GroupCommit:
             except BaseException as error:
                 self._call(self._fail, _as_failure(error))
             else:
-                self._call(self._have_come, 0, 0, self._written)
+                self._call(self._have_come, *self.writer.at_the_end())
+        self.watch.stop()
         self._chores.end()
 
     # --- making and recycling files
@@ -420,8 +411,7 @@ class GroupCommit:
 
     def _chores_have_room(self) -> None:
         self._call(self._tell_room)
-        with self._changed:
-            self._changed.notify()
+        self._notify()
 
     def _end(self) -> None:
         if self._ended is not None and not self._ended.done():
@@ -436,6 +426,9 @@ class GroupCommit:
         except RuntimeError:  # the loop was closed under us: nothing waits
             return
 
+    def _was_slow(self, seconds: float, size: int) -> None:
+        self._tell(self._on_slow, seconds, size)
+
     def _tell(self, callback: Callable[..., object], *arguments: object) -> None:
         try:
             callback(*arguments)
@@ -446,68 +439,6 @@ class GroupCommit:
         """A callback has raised: nothing more is reported, the journal has failed."""
         fault = f"{type(error).__name__}: {error}"
         self._fail(BrokerFailed("taking in what the journal has written", fault))
-
-
-def _beginning(lots: list[RecordLot], bytes_max: int) -> list[RecordLot]:
-    """What goes into the next frame: at least one lot. It stays queued until it is written."""
-    lots, total = lots[:], 0
-    for count, lot in enumerate(lots):
-        total += lot.bytes
-        if total > bytes_max and count:
-            return lots[:count]
-    return lots
-
-
-class FileChores:
-    """Makes spare files and recycles old ones: by a thread that calls `run`, or by `step`."""
-
-    def __init__(
-        self,
-        journal: Journal,
-        *,
-        on_full: Callable[[StorageFull], object],
-        on_room: Callable[[], object],
-    ) -> None:
-        self._journal, self._on_full, self._on_room = journal, on_full, on_room
-        self._wanted: queue.SimpleQueue[int | None] = queue.SimpleQueue()
-
-    def want(self, release_before: int = 0) -> None:
-        """Have files before a position recycled, if one is named, and a spare made if needed."""
-        self._wanted.put(release_before)
-
-    def end(self) -> None:
-        self._wanted.put(None)
-
-    def run(self) -> None:
-        seconds: float | None = None
-        while True:
-            try:
-                position = self._wanted.get(timeout=seconds)
-            except queue.Empty:
-                position = 0
-            if position is None:
-                return
-            seconds = None if self._is_done(position) else RETRY_SECONDS
-
-    def step(self) -> None:
-        while not self._wanted.empty():
-            if not self._is_done(self._wanted.get()):
-                return
-        if not self._journal.wants_spare():
-            self._on_room()
-
-    def _is_done(self, position: int | None) -> bool:
-        """Do what is wanted; False where the disk is full."""
-        try:
-            if position:
-                self._journal.release_before(position)
-            if self._journal.wants_spare():
-                self._journal.make_spare()
-        except StorageFull as error:
-            self._on_full(error)
-            return False
-        self._on_room()
-        return True
 
 
 def _as_failure(error: BaseException) -> FlintError:

@@ -323,10 +323,11 @@ class Journal:
 
     def position_of(self, group: int, index: int) -> int:
         """A position at or shortly before that of a record: the journal is still needed from there
-        on by those who need the record. For an index that is not there yet, the next position."""
+        on by those who need the record. Of one before the first, that of the first: all that is
+        there is needed. For an index that is not there yet, the next position."""
         with self._lock:
             known = self._index.groups.get(group)
-            found = known.find(index) if known is not None else None
+            found = known.find(max(index, known.first_index)) if known is not None else None
             return found[0].frame if found is not None else self._number + 1
 
     def records(self, group: int, first_index: int) -> Iterator[Record]:

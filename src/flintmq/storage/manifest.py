@@ -31,6 +31,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 from contextlib import closing, suppress
 from struct import Struct as Layout
+from threading import Lock
 from typing import Any
 
 import msgspec
@@ -159,6 +160,8 @@ class Manifest(msgspec.Struct, frozen=True):
     """The term of the entry at the checkpoint. Earlier versions, which do not have it here, wrote
     all of theirs under 1."""
     group: int = 0
+    members: bytes = b""
+    """Which nodes of a cluster keep copies, as `cluster/storage.py` writes it; empty: this one."""
 
     def files(self) -> set[str]:
         """The segments it refers to."""
@@ -367,6 +370,7 @@ class ManifestStore:
         self._uses: Counter[str] = Counter()
         self._changes: _Changes | None = None
         self._base_bytes = 0
+        self._replacing = Lock()
 
     def open(self) -> Manifest | None:
         for name in changes_in(self._filesystem):
@@ -396,7 +400,10 @@ class ManifestStore:
         return _with_staged(self._uses, self.head)
 
     def whole(self) -> Manifest:
-        return msgspec.structs.replace(self.head, topics=list(self.topics.values()))
+        """Also while a thread writes the next one."""
+        with self._replacing:
+            head, topics = self.head, self.topics
+        return msgspec.structs.replace(head, topics=list(topics.values()))
 
     def write(
         self,
@@ -428,7 +435,8 @@ class ManifestStore:
         if changes is not None:
             change = msgspec.structs.replace(head, deleted=sorted(deleted))
             changes.add(change, _encoded_topics(changed))
-        self.head, self.topics, self._uses = head, topics, uses
+        with self._replacing:
+            self.head, self.topics, self._uses = head, topics, uses
 
     def _begin_anew(self, head: Manifest, topics: Collection[TopicRecord]) -> Manifest:
         encoded = _encoded_topics(topics)

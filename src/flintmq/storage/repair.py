@@ -18,12 +18,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from copy import copy
 from dataclasses import dataclass, field
 
 import msgspec
 
-from ..batch import RecordBatch
+from ..batch import RecordBatch, twin_of
 from ..errors import Corrupt, FlintError
 from ..group_model import Ranges
 from ..model import TopicOptions
@@ -406,7 +405,7 @@ def _salvage(
             first = max(0, state.first_offset - batch.base_offset)
         cancelled += _renumbered(state.cancelled, batch, offset)
         discarded += _renumbered(state.discarded, batch, offset)
-        renumbered = copy(batch)
+        renumbered = twin_of(batch)
         renumbered.stamp(offset, batch.append_time)
         writer.add(id, renumbered)
         offset += batch.row_count

@@ -18,11 +18,11 @@ from typing import NamedTuple, NoReturn
 
 from ..batch import DELIVER_AT, EXPIRY, NOT_PLAIN, TIMES, BatchBuilder, DecodeCache, RecordBatch
 from ..errors import Corrupt, FlintError
-from ..loop.disposal import let_go
 from .loading import ENOUGH_BATCHES, ENOUGH_BYTES, Load, NotLoaded
 from .segment_store import SegmentStore
 from .segments import BatchEntry, Section, Segment, cause_of, is_damage
 from .sizes import Sizes
+from .tail import OPEN_BYTES_MAX, OPEN_ROWS_MAX, StoredRows, Tail
 
 _MEASURED_BYTES = 64 << 20
 
@@ -75,7 +75,7 @@ class TopicLog:
         name: str = "",
         on_damage: Callable[[Damage], None] = _ignore,
     ) -> None:
-        self._topic, self._store, self._cache = topic, store, cache
+        self._topic, self._store = topic, store
         self._name, self._on_damage = name, on_damage
         self.damaged: list[Damage] = []
         """What is known to be damaged, in order. It is not looked at again before the next start:
@@ -88,8 +88,7 @@ class TopicLog:
         self.last_time = 0
         self.sections: list[Section] = []
         self._section_bases: list[int] = []
-        self._tail: list[RecordBatch] = []
-        self._tail_bases: list[int] = []
+        self._tail = Tail(cache)
 
     def restore(
         self,
@@ -142,9 +141,7 @@ class TopicLog:
         assert isinstance(rows, RecordBatch), "the journal has batches only"
         batch = rows
         assert batch.base_offset == self.next_offset, "offsets follow each other without a gap"
-        batch.cache = self._cache
         self._tail.append(batch)
-        self._tail_bases.append(batch.base_offset)
         size = batch.size(0, batch.row_count)
         self.sizes.append(batch.row_count, size, batch.size)
         self.next_offset += batch.row_count
@@ -155,9 +152,24 @@ class TopicLog:
     def append_value(self, value: bytes, now_ms: int) -> int:
         raise AssertionError("what is durable goes through the journal")
 
+    def append_values(self, values: list[bytes], now_ms: int, content_type: str | None) -> None:
+        """Add a few rows. Those that come one by one become a batch together."""
+        if now_ms > self.last_time:
+            self.last_time = now_ms
+        time, offset, tail, sizes = self.last_time, self.next_offset, self._tail, self.sizes
+        for value in values:
+            rows = tail.open or tail.begin(offset)
+            rows.append_at(value, time, content_type)
+            sizes.append(1, len(value), _alone)
+            self.byte_count += len(value)
+            offset += 1
+            if offset - rows.base_offset >= OPEN_ROWS_MAX or rows.byte_count >= OPEN_BYTES_MAX:
+                tail.close()
+        self.next_offset = offset
+
     def tail(self) -> list[RecordBatch]:
         """The batches that are in no segment yet, as far as they are still needed."""
-        return [b for b in self._tail if b.base_offset + b.row_count > self.first_offset]
+        return self._tail.batches(self.first_offset)
 
     def flushed(self, section: Section, replaced: int = 0) -> None:
         """A segment now holds the tail up to the section's end, and `replaced` sections before."""
@@ -167,8 +179,7 @@ class TopicLog:
             self.damaged = [damage for damage in self.damaged if damage.file not in gone]
             self._without_index -= gone
             del self.sections[-replaced:], self._section_bases[-replaced:]
-        count = bisect_left(self._tail_bases, section.next)
-        del self._tail[:count], self._tail_bases[:count]
+        self._tail.written(section.next)
         self.sections.append(section)
         self._section_bases.append(section.base)
 
@@ -181,20 +192,20 @@ class TopicLog:
 
     # --- finding
 
-    def locate(self, offset: int) -> tuple[RecordBatch, int, int]:
+    def locate(self, offset: int) -> tuple[StoredRows, int, int]:
         """The batch that holds `offset`, the row there, and the row behind the batch's last."""
         return self.locate_nowait(offset, waits=True)
 
     def locate_nowait(
         self, offset: int, ahead: int = 0, *, waits: bool = False
-    ) -> tuple[RecordBatch, int, int]:
+    ) -> tuple[StoredRows, int, int]:
         """As `locate`, but it does not wait for the disk. Raises NotLoaded where it would have to:
         then it is being read, with what lies behind it (`ahead` bytes, or what is likely needed).
         """
         if self.damaged and (known := self.damage_at(offset)) is not None:
             raise known.error(self._name)
-        if self._tail_bases and offset >= self._tail_bases[0]:
-            return self._in_tail(offset)
+        if self._tail.holds(offset):
+            return self._tail.locate(offset)
         section = self._section(offset)
         entry = self._index(section, waits).entry_at(self._topic, offset)
         try:
@@ -209,7 +220,7 @@ class TopicLog:
         left to the one who reads."""
         offset, size, count = max(offset, self.first_offset), 0, 0
         try:
-            while offset < self.next_offset and not self._is_in_tail(offset):
+            while offset < self.next_offset and not self._tail.holds(offset):
                 batch, _, _ = self.locate_nowait(offset)
                 if not is_further:
                     break
@@ -232,10 +243,6 @@ class TopicLog:
     def at_once(self) -> AbstractContextManager[None]:
         """Meanwhile whatever is asked for is read at once, if need be."""
         return self._store.at_once()
-
-    def _in_tail(self, offset: int) -> tuple[RecordBatch, int, int]:
-        batch = self._tail[bisect_right(self._tail_bases, offset) - 1]
-        return batch, offset - batch.base_offset, batch.row_count
 
     def _section(self, offset: int) -> Section:
         return self.sections[bisect_right(self._section_bases, offset) - 1]
@@ -298,7 +305,7 @@ class TopicLog:
 
     def _control(
         self, section: Section, entry: BatchEntry, *, waits: bool = True
-    ) -> RecordBatch | None:
+    ) -> StoredRows | None:
         """The control columns of a batch that has some; None where they are damaged in both of
         their places."""
         try:
@@ -310,12 +317,12 @@ class TopicLog:
             return self.locate_nowait(entry.base, waits=waits)[0]
         return None
 
-    def control_at(self, offset: int, *, waits: bool = True) -> tuple[RecordBatch | None, int, int]:
+    def control_at(self, offset: int, *, waits: bool = True) -> tuple[StoredRows | None, int, int]:
         """What holds the control columns of `offset`, its row there, and the row behind the last;
         None as the first where they are plain, or cannot be read. No payload is read. Unless it
         `waits`, it raises NotLoaded where the disk has to be asked."""
-        if self._is_in_tail(offset):
-            batch, row, stop = self._in_tail(offset)
+        if self._tail.holds(offset):
+            batch, row, stop = self._tail.locate(offset)
             return batch if batch.columns & NOT_PLAIN else None, row, stop
         section = self._section(offset)
         if section.columns & NOT_PLAIN:
@@ -326,15 +333,15 @@ class TopicLog:
                 return control, offset - entry.base, entry.rows
         return None, offset - section.base, section.next - section.base
 
-    def outline(self, offset: int, *, waits: bool = True) -> tuple[RecordBatch, int, int]:
+    def outline(self, offset: int, *, waits: bool = True) -> tuple[StoredRows, int, int]:
         """As `locate`, for who asks for times and control columns alone. Never raises, if it
         `waits`, else NotLoaded: of what cannot be read, all messages are taken to be as young as
         the last, and to have no expiry of their own unless the control columns say so."""
-        if self._is_in_tail(offset):
-            return self._in_tail(offset)
+        if self._tail.holds(offset):
+            return self._tail.locate(offset)
         section = self._section(offset)
         base, next, time = section.base, section.next, section.last_time
-        control: RecordBatch | None = None
+        control: StoredRows | None = None
         with suppress(FlintError):
             entry = self._index(section, waits).entry_at(self._topic, offset)
             base, next, time = entry.base, entry.next, entry.last_time
@@ -369,7 +376,7 @@ class TopicLog:
                     due_ms = control.deliver_at(row)
                     if due_ms > now_ms and entry.base + row >= self.first_offset:
                         yield due_ms, entry.base + row, control.priority(row)
-        for batch in self._tail:
+        for batch in self._tail.all:
             if batch.columns & DELIVER_AT:
                 for row in range(max(0, self.first_offset - batch.base_offset), batch.row_count):
                     if (due_ms := batch.deliver_at(row)) > now_ms:
@@ -378,7 +385,7 @@ class TopicLog:
     def has_expiry(self) -> bool:
         """Whether messages may have an expiry of their own."""
         columns = [section.columns for section in self.sections]
-        columns += [batch.columns for batch in self._tail]
+        columns += [batch.columns for batch in self._tail.all]
         return any(one & EXPIRY for one in columns)
 
     def time_of(self, offset: int) -> int:
@@ -399,14 +406,13 @@ class TopicLog:
         row = bisect_left(range(batch.row_count), time_ms, key=batch.time)
         return max(batch.base_offset + row, self.first_offset)
 
-    def _batch_at_time(self, time_ms: int) -> RecordBatch | None:
+    def _batch_at_time(self, time_ms: int) -> StoredRows | None:
         at = bisect_left(self.sections, time_ms, key=lambda section: section.last_time)
         if at < len(self.sections):
             entry = self._index(self.sections[at]).entry_at_time(self._topic, time_ms)
             if entry is not None:
                 return self.locate(entry.base)[0]
-        at = bisect_left(self._tail, time_ms, key=lambda batch: batch.time(batch.row_count - 1))
-        return self._tail[at] if at < len(self._tail) else None
+        return self._tail.at_time(time_ms)
 
     # --- dropping
 
@@ -420,23 +426,13 @@ class TopicLog:
         self._count()
         if self.damaged:
             self.damaged = [damage for damage in self.damaged if damage.next > offset]
-        count = 0
-        for batch in self._tail:
-            if batch.base_offset + batch.row_count > offset:
-                break
-            count += 1
-        if count:
-            gone = self._tail[:count]
-            del self._tail[:count], self._tail_bases[:count]
-            let_go(gone)
+        self._tail.drop_to(offset)
         return dropped
 
     def let_go(self) -> None:
         """The topic is deleted. Its memory is free a few turns later, its files at a checkpoint."""
-        tail, self._tail = self._tail, []
-        self._tail_bases, self.byte_count = [], 0
-        self.first_offset = self.next_offset
-        let_go(tail)
+        self.byte_count, self.first_offset = 0, self.next_offset
+        self._tail.clear()
 
     def size_between(self, start: int, stop: int) -> int:
         """The bytes that the messages from `start` to before `stop` count for."""
@@ -446,9 +442,10 @@ class TopicLog:
         """The lowest offset before which at least `bytes_wanted` bytes are stored, up to `end`."""
         return min(end, self.sizes.freeing(self.first_offset, bytes_wanted))
 
-    def _is_in_tail(self, offset: int) -> bool:
-        return bool(self._tail_bases) and offset >= self._tail_bases[0]
-
 
 def _evenly(rows: int, size: int) -> Callable[[int, int], int]:
     return lambda start, stop: size * (stop - start) // rows
+
+
+def _alone(start: int, stop: int) -> int:
+    raise AssertionError("of one row, nothing lies in between")

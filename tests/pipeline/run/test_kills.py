@@ -31,12 +31,12 @@ def test_a_pipeline_that_is_killed_gives_what_one_that_is_not_does(
 ) -> None:
     seed = random.randrange(1_000_000)
     chance = random.Random(seed)
-    publish_orders(ready.mq, topic, some_orders(240, apart=APART[name], seed=seed))
+    publish_orders(ready.mq, topic, some_orders(160, apart=APART[name], seed=seed))
     undisturbed = Place(name, ready.servers, topic, tmp_path / "undisturbed", batch=40)
     killed = Place(name, ready.servers, topic, tmp_path / "killed", batch=40)
 
     ready.run(name, **undisturbed.settings)
-    killed_in = run_and_kill(killed, chance.randrange(4), chance, environment_without_java)
+    killed_in = run_and_kill(killed, chance.randrange(3), chance, environment_without_java)
     ready.run(name, **killed.settings)
 
     assert killed_in is not None, f"it had ended; seed {seed}"

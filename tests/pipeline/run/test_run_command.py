@@ -60,7 +60,6 @@ from = "orders"
 topic = "copy"
 
 [spark]
-"spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 "spark.sql.shuffle.partitions" = 2
 '''
 

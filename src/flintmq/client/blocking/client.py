@@ -138,6 +138,13 @@ class BlockingClient:
         return self._thread.run(self._inner.on_disconnect, callback)
 
     on_reconnect = in_loop(Client.on_reconnect)
+
+    @property
+    def not_settled(self) -> int:
+        """How many messages could not be settled in the background."""
+        return self._inner.not_settled
+
+    on_not_settled = in_loop(Client.on_not_settled)
     backup = blocking(Client.backup)
 
     def close(self) -> None:

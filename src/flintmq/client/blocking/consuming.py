@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping
 from threading import current_thread
 from typing import Any, Generic, Self, TypeVar, overload
 
-from ...batch import RecordBatch
+from ...batch import RecordBatch, twin_of
 from ...errors import Closed, InvalidRequest
 from ...model import Missed, Overflow, Seconds, Start
 from ...rows import Message, Metadata, Rows, Run
@@ -295,10 +295,7 @@ class Views:
             return run  # a builder only grows at its end: what is there may be read meanwhile
         view = self._view
         if view is None or self._batch is not batch:
-            view = RecordBatch.__new__(RecordBatch)
-            for name in RecordBatch.__slots__:
-                setattr(view, name, getattr(batch, name))
-            view.cache = None
+            view = twin_of(batch)
             self._batch, self._view = batch, view
         return run._replace(source=view)
 

@@ -8,7 +8,7 @@ from typing import Any, Self
 from ...model import Missed
 from ...rows import Run
 from ..delivery import Deliveries, Delivery, GrantedMessage, GrantedRows, Process
-from .derived import blocking, like
+from .derived import blocking, in_loop, like
 from .loop_thread import LoopThread
 
 
@@ -39,6 +39,8 @@ class BlockingDelivery(GrantedMessage, frozen=True, gc=False, eq=False):
     ack = blocking(Delivery.ack)
     nack = blocking(Delivery.nack)
     reject = blocking(Delivery.reject)
+    ack_nowait = in_loop(Delivery.ack_nowait)
+    nack_nowait = in_loop(Delivery.nack_nowait)
     extend = blocking(Delivery.extend)
 
     @like(Delivery.process)
@@ -62,6 +64,8 @@ class BlockingDeliveries(GrantedRows[BlockingDelivery]):
 
     ack = blocking(Deliveries.ack)
     nack = blocking(Deliveries.nack)
+    ack_nowait = in_loop(Deliveries.ack_nowait)
+    nack_nowait = in_loop(Deliveries.nack_nowait)
 
     @property
     def _inner(self) -> Deliveries:

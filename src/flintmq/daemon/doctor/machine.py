@@ -13,6 +13,7 @@ from pathlib import Path
 
 from ... import __version__
 from ...amounts import size
+from ...compiled import BUILD
 from ...installing import remedy
 from .findings import DoctorFinding, ok, warn
 
@@ -47,8 +48,9 @@ def versions(ours: str, installed: dict[str, str | None]) -> Iterator[DoctorFind
     there = {name: number for name, number in installed.items() if number is not None}
     yield ok(
         "versions",
-        f"FlintMQ {ours}, {platform.python_implementation()} {platform.python_version()}",
+        f"FlintMQ {ours} ({BUILD}), {platform.python_implementation()} {platform.python_version()}",
         flintmq=ours,
+        build=BUILD,
         python=sys.version,
         executable=sys.executable,
     )

@@ -14,6 +14,7 @@ class GroupMember:
     def __init__(self, group: QueueGroup, holder: str) -> None:
         self._group, self._holder = group, holder
         self._settling = group.settling
+        self.is_instant = group.topic.proposer.is_instant
         self._closed = False
         self._settled: list[Taker] = []
         """Of takes with `auto_ack` that were cancelled when it was too late to take them back."""

@@ -17,7 +17,7 @@ from ...loop.pace import Allowance, pace
 from ...observe.logs import limited
 from ...rows import Run
 from ...storage.loading import NotLoaded
-from ..expiry import end_of_life
+from ..expiry import alive
 from ..proposer import Done
 from .burying import Dead
 from .rows_of_groups import cut, key_hashes, rows_of
@@ -152,6 +152,18 @@ class Picking:
             if passed:
                 queue.put_back(passed)
 
+    def pass_dropped(self) -> None:
+        """What retention took is not for us any more."""
+        topic, queue, drops = self._topic, self._queue, self._group.drops
+        floor, first = queue.floor, topic.log.first_offset
+        if floor < first:
+            queue.index.drop_before(first)
+            self.suspects.discard_before(first)
+            lost = queue.drop_before(first)
+            expired = min(lost, first - floor - topic.sweeping.missed_between(floor, first))
+            drops["expired"] += expired
+            drops["retention"] += lost - expired
+
     def key_hashes(self, start: int, stop: int) -> list[int]:
         return key_hashes(self._topic.log, start, stop)
 
@@ -171,23 +183,29 @@ class Picking:
         for number, run in enumerate(runs):
             if number and allowance is not None and allowance.is_over():
                 return kept, runs[number:]
-            rows: Sequence[int] = run.rows()
-            if topic.may_expire:
-                source, ttl_ms = run.source, topic.ttl_ms
-                alive = [row for row in rows if end_of_life(source, row, ttl_ms) > now_ms]
-                self._settle_without_delivery(run, rows, alive, "expired")
-                rows = alive
-            if self._group.filter is not None and rows:
-                passed, failed, looked = self._passing(run, rows, allowance)
-                asked, rest = rows[:looked], rows[looked:]
-                self._settle_without_delivery(run, asked, [*passed, *failed], "filtered")
-                if passed:
-                    kept.append(run._replace(picks=passed))
-                if rest:
-                    return kept, [run._replace(picks=rest), *runs[number + 1 :]]
-            elif rows:
-                kept.append(run._replace(picks=rows))
+            if topic.may_expire and not (run := self._living(run, now_ms)).row_count:
+                continue
+            if self._group.filter is None:
+                kept.append(run)
+                continue
+            rows = run.rows()
+            passed, failed, looked = self._passing(run, rows, allowance)
+            self._settle_without_delivery(run, rows[:looked], passed, failed, "filtered")
+            if passed:
+                kept.append(run._replace(picks=passed))
+            if looked < len(rows):
+                return kept, [run._replace(picks=rows[looked:]), *runs[number + 1 :]]
         return kept, []
+
+    def _living(self, run: Run, now_ms: int) -> Run:
+        """What of a run has not expired."""
+        living = alive(run.source, run.start, run.stop, self._topic.ttl_ms, now_ms)
+        if living is None:
+            return run
+        rows, known = run.rows(), set(living)
+        living = [row for row in rows if row in known]
+        self._settle_without_delivery(run, rows, living, (), "expired")
+        return run._replace(picks=living)
 
     def _passing(
         self, run: Run, rows: Sequence[int], allowance: Allowance | None
@@ -223,17 +241,30 @@ class Picking:
         return passed, failed, len(rows)
 
     def _settle_without_delivery(
-        self, run: Run, rows: Sequence[int], kept: Sequence[int], reason: str
+        self,
+        run: Run,
+        rows: Sequence[int],
+        kept: Sequence[int],
+        others: Sequence[int],
+        reason: str,
     ) -> None:
-        if len(kept) < len(rows):
-            base, known = run.source.base_offset, set(kept)
-            gone = ranges_of([base + row for row in rows if row not in known])
+        """Settle those of `rows` that are neither `kept` nor among the `others`."""
+        if len(kept) + len(others) < len(rows):
+            base = run.source.base_offset
+            if isinstance(rows, range):
+                # What lies between those that are kept: mostly these are few.
+                left = ranges_of([base + row for row in sorted([*kept, *others])])
+                gone = without([(base + rows.start, base + rows.stop)], left)
+            else:
+                known = {*kept, *others}
+                gone = ranges_of([base + row for row in rows if row not in known])
             self.settle_selected(gone, reason)
 
-    def settle_selected(self, ranges: Ranges, reason: str = "") -> Done:
+    def settle_selected(self, ranges: Ranges, reason: str = "", future: Done = None) -> Done:
         self._queue.set_aside(ranges)
+        topic = self._topic
         try:
-            return self._topic.proposer.settle(self._topic.id, self._group.name, ranges, reason)
+            return topic.proposer.settle(topic.id, self._group.name, ranges, reason, future)
         except BaseException:  # the journal has stopped
             self._group.settling.unfinish(ranges)
             raise

@@ -10,9 +10,8 @@ import asyncio
 import logging
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...broker_api import Filter, Grant
 from ...clock import Timer
@@ -27,6 +26,7 @@ from ..proposer import Done
 from ..state.group import GroupState
 from ..waiting import again, resolve
 from .burying import Burying
+from .lead_check import check_lead, confirmed
 from .picking import Picking
 from .settling import Settling
 
@@ -56,8 +56,13 @@ class Taker:
     ) -> None:
         self.holder, self.max_rows = holder, max_rows
         self.lease_seconds, self.auto_ack, self.in_turn = lease_seconds, auto_ack, in_turn
-        self.woken: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self.woken: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        """Done once there is nothing to wait for: what is handed out is written, or time is up."""
         self.handed: _Given | None = None
+
+    def time_is_up(self) -> None:
+        if self.handed is None:
+            resolve(self.woken, False)
 
 
 class QueueGroup:
@@ -79,7 +84,7 @@ class QueueGroup:
         self.takers: deque[Taker] = deque()
         self._timer: Timer | None = None
         self._timer_at = 0.0
-        self._is_awake = False
+        self._is_awake, self._serve_guarded = False, topic.guarded(self._serve)
         self._loading: Load | None = None
         """What has to be read from the disk before anything can be handed out."""
         self._loads_in_vain = 0
@@ -134,12 +139,14 @@ class QueueGroup:
                 taker.handed = self._hand_out(taker)
         if taker.handed is None and wait != 0:
             await self._wait_for_turn(taker, wait)
-        handed = taker.handed
-        if handed is None:
+        if (handed := taker.handed) is None:
             return None
-        if handed.done is not None:
+        done = handed.done
+        if done is not None and done.cancelled():  # by who asked before: it is settled all the same
+            done = self.settling.behind_all()
+        if done is not None:
             try:
-                await asyncio.shield(handed.done)
+                await confirmed(done, self.topic.lead)
             except asyncio.CancelledError:
                 if not taker.auto_ack:
                     self._take_back(taker)
@@ -155,7 +162,7 @@ class QueueGroup:
             self.wake()
         timer = None
         if wait is not None:
-            timer = self.topic.clock.call_later(wait, lambda: resolve(taker.woken, False))
+            timer = self.topic.clock.call_later(wait, taker.time_is_up)
         try:
             await taker.woken
             if self.ended is not None and taker.handed is None:
@@ -167,9 +174,10 @@ class QueueGroup:
         finally:
             if timer is not None:
                 timer.cancel()
-            if taker in self.takers:
-                self.takers.remove(taker)
-            self._note_takers()
+            if taker.handed is None:
+                if taker in self.takers:
+                    self.takers.remove(taker)
+                self._note_takers()
 
     def recall(self) -> None:
         """Have those who wait come back with nothing: there is something new to join."""
@@ -186,7 +194,7 @@ class QueueGroup:
         """There may be something for those who wait: serve them when this turn is over."""
         if not self._is_awake and self.takers and self.ended is None:
             self._is_awake = True
-            asyncio.get_running_loop().call_soon(self.topic.guarded(self._serve))
+            self.topic.proposer.serve_soon(self._serve_guarded)
 
     def _serve(self) -> None:
         self._is_awake = False
@@ -204,7 +212,8 @@ class QueueGroup:
             if taker.handed is None:
                 break
             self.takers.popleft()
-            taker.woken.set_result(True)
+            if taker.handed.done is None:
+                taker.woken.set_result(True)
         self._note_takers()
         if self.takers:
             if self.picking.has_more:
@@ -220,7 +229,10 @@ class QueueGroup:
         if that has to be read from the disk first."""
         self._loading = None
         try:
-            with self.topic.log.at_once() if self._loads_in_vain > _IN_VAIN else nullcontext():
+            if self._loads_in_vain > _IN_VAIN:
+                with self.topic.log.at_once():
+                    handed = self._hand_out_loaded(taker)
+            else:
                 handed = self._hand_out_loaded(taker)
         except NotLoaded as missing:
             self._loading = missing.load
@@ -239,6 +251,7 @@ class QueueGroup:
             return None
         if not queue.has_ready():
             return None
+        check_lead(topic.lead)
         if self.filter is not None and not pace().may(self):
             self.picking.has_more = True  # in the next turn
             return None
@@ -269,7 +282,8 @@ class QueueGroup:
         topic.was_read(count)
         if taker.auto_ack:
             self.counter["acked"] += count
-            return _Given(Grant(0, Rows(runs), {}), ranges, self.picking.settle_selected(ranges))
+            done = self.picking.settle_selected(ranges, future=taker.woken)
+            return _Given(Grant(0, Rows(runs), {}), ranges, done)
         was_given_back = queue.was_given_back(ranges)
         token = queue.grant(ranges, taker.holder, now=now, seconds=taker.lease_seconds)
         counts = queue.counts(ranges)
@@ -279,7 +293,9 @@ class QueueGroup:
         done = None
         if not topic.proposer.is_instant:
             is_first = not counts and not was_given_back
-            done = self.settling.note_attempts(ranges, counts, token, is_first=is_first)
+            done = self.settling.note_attempts(
+                ranges, counts, token, taker.woken, is_first=is_first
+            )
         return _Given(Grant(token, Rows(runs), counts), ranges, done)
 
     def look(self) -> bool:
@@ -289,19 +305,8 @@ class QueueGroup:
         try:
             return queue.index.end >= topic.log.next_offset or topic.lanes.fill(queue.index)
         finally:
-            self._pass_dropped()
-
-    def _pass_dropped(self) -> None:
-        topic, queue = self.topic, self.queue
-        first = topic.log.first_offset
-        if queue.floor < first:
-            floor = queue.floor
-            queue.index.drop_before(first)
-            self.picking.suspects.discard_before(first)
-            lost = queue.drop_before(first)
-            expired = min(lost, first - floor - topic.sweeping.missed_between(floor, first))
-            self.drops["expired"] += expired
-            self.drops["retention"] += lost - expired
+            if queue.floor < topic.log.first_offset:
+                self.picking.pass_dropped()
 
     def is_worked_on(self) -> bool:
         """Whether a member has something that it has not settled."""
@@ -457,7 +462,7 @@ class QueueGroup:
 
     def unsettled(self) -> int:
         """How many messages are not settled yet."""
-        self._pass_dropped()
+        self.picking.pass_dropped()
         queue = self.queue
         return max(0, self.topic.log.next_offset - queue.floor - len(queue.settled))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ...batch import KEY_HASH, KEYS, RowSource
+from ...batch import KEY_HASH, KEYS, RecordBatch, RowSource
 from ...errors import Corrupt
 from ...group_model import Ranges
 from ...rows import Origin, Run
@@ -38,14 +38,14 @@ def rows_of(
     first = last = size = 0
     picks: list[int] | None = None
     for number, (start, stop) in enumerate(ranges):
+        if picks is not None and stop - start == 1 and base <= start < end:
+            picks.append(start - base)  # scattered ones are mostly alone
+            continue
         while start < stop:
             upto = min(stop, end)
             if source is not None and base <= start < end:
                 if picks is not None:
-                    if upto - start == 1:
-                        picks.append(start - base)
-                    else:
-                        picks.extend(range(start - base, upto - base))
+                    picks.extend(range(start - base, upto - base))
                 elif start - base == last:
                     last = upto - base
                 else:
@@ -53,7 +53,7 @@ def rows_of(
             else:
                 if source is not None:
                     runs.append(_run(source, first, last, origin, picks))
-                    source = None
+                    source = picks = None
                 try:
                     source, row, rows = locate(start)
                 except NotLoaded:
@@ -127,7 +127,9 @@ def key_hashes(log: TopicLogApi, start: int, stop: int) -> list[int]:
         except Corrupt:  # nobody gets it: no key has to wait for it
             source, row, rows = log.outline(start)
         end = min(rows, row + stop - start)
-        if source.columns & (KEY_HASH | KEYS):
+        if source.columns & KEY_HASH and isinstance(source, RecordBatch):
+            hashes += source.control_column(KEY_HASH).cast("I")[row:end].tolist()
+        elif source.columns & (KEY_HASH | KEYS):
             hashes += map(source.key_hash, range(row, end))
         else:
             hashes += [0] * (end - row)

@@ -49,8 +49,7 @@ class Settling:
         """What of these is not settled, or was by another. Whoever lost its connection, or us,
         while it acked something asks again, and hears that it is done."""
         if any(self._queue.places.is_in_limbo(ranges) for _, ranges in lost):
-            # One that is behind it tells its fate.
-            done = self._topic.proposer.settle(self._topic.id, self._group.name, [])
+            done = self.behind_all()
             if done is not None:
                 await done
         again, is_settled = self._given_again, self._queue.places.is_settled
@@ -64,6 +63,10 @@ class Settling:
                 or again.get(offset, 0) > token
             ]
         )
+
+    def behind_all(self) -> Done:
+        """Done once everything that was settled so far is: one that is behind it tells its fate."""
+        return self._topic.proposer.settle(self._topic.id, self._group.name, [])
 
     async def settle_before(self, offset: int) -> None:
         """Everything before an offset is done, whoever holds it."""
@@ -128,6 +131,8 @@ class Settling:
         self._raise_lost([run for _, ranges in lost for run in ranges])
 
     async def extend(self, leases: Sequence[Lease], seconds: float, holder: str) -> None:
+        if self._topic.lead is not None:  # it is a grant
+            await self._topic.lead.confirm()
         self._group.check_open()
         now = self._topic.clock.monotonic()
         all_lost: Ranges = []
@@ -201,7 +206,7 @@ class Settling:
             raise LeaseLost(self._topic.name, self._group.name, list(offsets_in(lost)))
 
     def note_attempts(
-        self, ranges: Ranges, counts: dict[int, int], token: int, *, is_first: bool
+        self, ranges: Ranges, counts: dict[int, int], token: int, future: Done, *, is_first: bool
     ) -> Done:
         """A first delivery is handed out once this is written. One that somebody may have had
         before waits until it is as durable as the policy asks: else a power cut could make the
@@ -210,7 +215,7 @@ class Settling:
         attempts += [(offset, offset + 1, count) for offset, count in counts.items()]
         command = Attempts(self._topic.id, self._group.name, attempts, [], token)
         proposer = self._topic.proposer
-        return proposer.attempts(command) if is_first else proposer.change(command)
+        return (proposer.attempts if is_first else proposer.change)(command, future)
 
     def note_given_again(self, offsets: Iterable[int], token: int) -> None:
         again = self._given_again

@@ -21,7 +21,7 @@ from ...batch import (
     RecordBatch,
     RowSource,
 )
-from ...broker_api import Filter
+from ...broker_api import Filter, Placed
 from ...clock import Clock
 from ...errors import (
     FlintError,
@@ -50,12 +50,14 @@ from ..state.group import GroupState
 from ..state.topic import TopicState
 from ..view import TopicView
 from ..waiting import Bell, again
+from .at_once import PublishAtOnce
 from .burying import Dead
 from .cursors import ReaderCursors
 from .delaying import Delaying
 from .fan_out import FanOut
 from .feeds import FeedBoard, LiveFeed
 from .intake import PublishIntake
+from .lead_check import LeadCheck
 from .line import PublisherLine
 from .queue_group import QueueGroup
 from .sieve import Sieve
@@ -73,16 +75,17 @@ class ShardContext:
     """Around every callback that nobody waits for: a fault in it stops the broker."""
     bury: Callable[[LeadingTopic, QueueGroup, list[Dead]], Awaitable[None]]
     filter_of: Callable[[GroupState], Filter | None]
+    lead: LeadCheck | None = None
 
 
 class LeadingTopic:
     def __init__(self, state: TopicState, proposer: Proposer, around: ShardContext) -> None:
         self.state, self.proposer, self._around = state, proposer, around
         self.name, self.id, self.log, self.lanes = state.name, state.id, state.log, state.lanes
-        self.clock, self.guarded = around.clock, around.guarded
+        self.clock, self.guarded, self.lead = around.clock, around.guarded, around.lead
         self.base, _, partition = state.name.partition("/")
         self.partition = int(partition or 0)
-        self.view: TopicView[Pending] = TopicView(state)
+        self.view: TopicView[Pending | Placed] = TopicView(state)
         self.ended: FlintError | None = None
         self.bell = Bell()
         self.board = around.board
@@ -112,10 +115,12 @@ class LeadingTopic:
         self.cursors = ReaderCursors(self)
         self.cancelled = self.delaying.cancelled
         self.name_set, self.name_gone = self.cursors.name_set, self.cursors.name_gone
-        self.publish_value: Callable[[bytes], Receipt | Pending | None]
-        self.publish_value = (
-            self._value_at_once if proposer.is_instant else self.intake.publish_value
-        )
+        quick: PublishAtOnce | PublishIntake
+        quick = PublishAtOnce(self) if proposer.is_instant else self.intake
+        self.publish_value: Callable[[bytes], Receipt | Pending | None] = quick.publish_value
+        self.publish_rows: Callable[
+            [list[bytes], str | None, str, int], Receipt | Placed | Pending | None
+        ] = quick.publish_rows
         state.observer = self
 
     def take_up(self, reclaim_seconds: float, last_term: int) -> None:
@@ -154,12 +159,14 @@ class LeadingTopic:
         self.age_ms = None if age is None else max(1, round(age * 1000))
         self._takes_objects = options.format == "object"
         self.may_expire = self.ttl_ms is not None or self.expiry_seen
-        self.is_involved = (
-            self.may_expire
-            or self.age_ms is not None
-            or not self.state.drops_oldest
+        self.may_refuse = (
+            not self.state.drops_oldest
             or options.max_message_bytes is not None
-            or special is not None
+            or self._takes_objects
+        )
+        """Whether rows are looked at before they are let in."""
+        self.is_involved = (
+            self.may_refuse or self.may_expire or self.age_ms is not None or special is not None
         )
 
     def _saw_expiry(self) -> None:
@@ -194,9 +201,9 @@ class LeadingTopic:
         count = rows.row_count
         if rows.columns & PRODUCER and qos:
             assert isinstance(rows, RecordBatch)
-            known = self.view.known(rows)
+            known = self.view.known(rows.producer or "", rows.base_sequence, count)
             if known is not None:
-                return self._repeated(known, count)
+                return self.intake.repeated(known, count)
         has_feeds = self.known_feeds or self.feeds_version != self.board.version
         if has_feeds and self.fan_out.holds_back(rows):
             self.line.held_by = "feed"
@@ -232,34 +239,6 @@ class LeadingTopic:
     def may_gather(self) -> bool:
         """Whether publishes may be joined: none of them can be refused, or has to wait, alone."""
         return not (self.is_involved or self.publishers or any(feed.refuses for feed in self.feeds))
-
-    def _value_at_once(self, value: bytes) -> Receipt | None:
-        """`Intake.publish_value` in memory: what `TopicState.append` and `appended` do for it."""
-        state = self.state
-        if (
-            self.is_involved
-            or self.publishers
-            or self.known_feeds
-            or (self.feeds_version != self.board.version and self.feeds)
-            or len(value) > state.bytes_max
-        ):
-            return None
-        log, now_ms = self.log, self.clock.now_ms()
-        offset = log.append_value(value, now_ms)
-        self.published.add(1, now_ms, len(value))
-        if log.next_offset - log.first_offset > state.count_max or log.byte_count > state.bytes_max:
-            state.keep_limits()
-        self.bell.ring()
-        return Receipt(self.base, offset, 1, self.partition)
-
-    def _repeated(self, known: Pending | int, count: int) -> Receipt | Pending:
-        """The receipt of a batch that was published before: it is on its way, or has its offset."""
-        if isinstance(known, Pending):
-            return known.repeated()
-        durability = self.proposer.durability
-        return Receipt(
-            self.base, known, count, self.partition, duplicate=True, durability=durability
-        )
 
     def _refuse_kind(self) -> NoReturn:
         raise InvalidRequest(
@@ -336,7 +315,11 @@ class LeadingTopic:
     def appended(self, rows: Rows, offset: int, count: int, size: int) -> None:
         self.published.add(count, rows.append_time, size)
         if not self.proposer.is_instant:
-            self.view.applied(rows, size)
+            producer, first = None, 0
+            if rows.columns & PRODUCER:
+                assert isinstance(rows, RecordBatch)
+                producer, first = rows.producer, rows.base_sequence
+            self.view.applied(producer, first, size)
         if rows.columns & EXPIRY and not self.expiry_seen:
             self._saw_expiry()
             self.sweeping.rearm()  # it may be the first already, and the next to go
@@ -348,6 +331,22 @@ class LeadingTopic:
             self._hand_on(rows, rows.append_time, offset)
         if self.intake.expected:
             self.intake.have_come(offset + count)
+        if not self.sweeping.is_armed and (self.may_expire or self.age_ms is not None):
+            self.sweeping.arm()
+        self.bell.ring()
+
+    def appended_rows(
+        self, offset: int, count: int, size: int, producer: str | None, sequence: int
+    ) -> None:
+        log = self.log
+        self.published.add(count, log.last_time, size)
+        if not self.proposer.is_instant:
+            self.view.applied(producer, sequence, size)
+        if self.known_feeds or self.board.version != self.feeds_version:
+            # One of these is new: who published the rows found none.
+            for at in range(max(offset, log.first_offset), offset + count):
+                source, row, _ = log.locate(at)
+                self.fan_out.offer(Run(source, row, row + 1, self.origin))
         if not self.sweeping.is_armed and (self.may_expire or self.age_ms is not None):
             self.sweeping.arm()
         self.bell.ring()

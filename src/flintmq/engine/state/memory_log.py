@@ -53,6 +53,7 @@ class TopicLogApi(Protocol):
 
     def append(self, rows: BatchBuilder | RecordBatch, now_ms: int) -> int: ...
     def append_value(self, value: bytes, now_ms: int) -> int: ...
+    def append_values(self, values: list[bytes], now_ms: int, content_type: str | None) -> None: ...
     def locate(self, offset: int) -> tuple[RowSource, int, int]: ...
     def locate_nowait(self, offset: int, ahead: int = 0) -> tuple[RowSource, int, int]: ...
     def load(self, offset: int, *, is_further: bool = True) -> Load | None: ...
@@ -116,6 +117,10 @@ class MemoryLog:
         self.next_offset = base + count
         return base
 
+    def append_values(self, values: list[bytes], now_ms: int, content_type: str | None) -> None:
+        """Add a few messages that are nothing but their values and one content type."""
+        self.append(BatchBuilder.of(values, content_type), now_ms)
+
     def append_value(self, value: bytes, now_ms: int) -> int:
         """Add one message that is nothing but its value; its offset."""
         offset = self.next_offset
@@ -127,7 +132,7 @@ class MemoryLog:
             rows = BatchBuilder()
             rows.append(value)
             return self.append(rows, now_ms)
-        tail.append_at(value, time)
+        tail.append_at(value, time, None)
         self.byte_count += len(value)
         self.next_offset = offset + 1
         if offset + 1 - tail.base_offset >= CHUNK_ROWS or tail.byte_count >= CHUNK_BYTES:

@@ -43,6 +43,8 @@ _TIME = Struct("<Q")
 _RUN = Struct("<QQQ")
 _ARRIVAL = Struct("<QQ")
 
+_ARRIVAL_BYTES = 128
+
 _STEP = 1_000
 
 Run = tuple[int, int, int]
@@ -63,19 +65,19 @@ class Window:
         "last_ms",
     )
 
-    def __init__(self, sequences_max: int = SEQUENCES_MAX) -> None:
+    def __init__(self, sequences_max: int | None = None) -> None:
         # The runs, by their first sequence. Lengths, not ends: behind the last u64 is none.
         self._firsts, self._lengths, self._offsets = array("Q"), array("Q"), array("Q")
         self._arrivals: deque[list[int]] = deque()  # [first, behind the last], oldest first
         self._count = 0
-        self._sequences_max = sequences_max
+        self._sequences_max = SEQUENCES_MAX if sequences_max is None else sequences_max
         self.last_ms = 0
         """When it was added to for the last time."""
 
     @property
     def size(self) -> int:
         """What it takes, in bytes, about."""
-        return PARTED_BYTES + _RUN.size * len(self._firsts) + 128 * len(self._arrivals)
+        return PARTED_BYTES + _RUN.size * len(self._firsts) + _ARRIVAL_BYTES * len(self._arrivals)
 
     def find(self, sequence: int, count: int) -> int | None:
         """The offset that these sequences went to, None if they are new.
@@ -92,9 +94,10 @@ class Window:
             return None
         raise overlap(sequence, count)
 
-    def add(self, sequence: int, count: int, offset: int) -> None:
-        """Remember new sequences; the oldest arrivals make room."""
+    def add(self, sequence: int, count: int, offset: int) -> int:
+        """Remember new sequences; the oldest arrivals make room. By how much that grows it."""
         firsts, lengths, offsets = self._firsts, self._lengths, self._offsets
+        grown = 0
         at = bisect_right(firsts, sequence)
         if (
             at
@@ -106,15 +109,20 @@ class Window:
             firsts.insert(at, sequence)
             lengths.insert(at, count)
             offsets.insert(at, offset)
+            grown = _RUN.size
         if self._arrivals and self._arrivals[-1][1] == sequence:
             self._arrivals[-1][1] += count
         else:
             self._arrivals.append([sequence, sequence + count])
+            grown += _ARRIVAL_BYTES
         self._count += count
         most = max(self._sequences_max, count)  # all of the last batch, however large it is
         if self._count > most + self._sequences_max // 16:
+            before = self.size
             while self._count > most:
                 self._forget_oldest(self._count - most)
+            grown += self.size - before
+        return grown
 
     def _forget_oldest(self, excess: int) -> None:
         oldest = self._arrivals[0]
@@ -333,10 +341,8 @@ class Producers:
             window = _TIME.pack(now_ms) + _RUN.pack(sequence, count, offset)
             self._grow(_size(producer, window))
         elif isinstance(window, Window):
-            before = window.size
             window.last_ms = now_ms
-            window.add(sequence, count, offset)
-            self._grow(window.size - before)
+            self._grow(window.add(sequence, count, offset))
         else:
             small, window = window, _Small.added(window, now_ms, sequence, count, offset)
             if isinstance(window, Window) or len(window) != len(small):
@@ -417,8 +423,10 @@ class Producers:
 
     def restore_older(self, stored: list[tuple[str, list[Any]]], last_ms: int) -> None:
         """The same from a manifest of an earlier version, which has no times."""
-        for name, (runs, arrivals) in stored:
-            self._restore(name, Window.of(last_ms, runs, arrivals))
+        for name, (runs, arrivals) in stored:  # as decoded: lists, not tuples
+            found = [(first, length, offset) for first, length, offset in runs]
+            came = [(first, length) for first, length in arrivals]
+            self._restore(name, Window.of(last_ms, found, came))
 
     def _restore(self, name: str, window: bytes | Window) -> None:
         last_ms = _last_ms(window)

@@ -14,19 +14,21 @@ in here and in the command.
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import copy
 from typing import Any, Protocol
 
+from ...batch import twin_of
 from ...model import TopicOptions
 from ..commands import (
     AbortStages,
     Append,
+    Appends,
     BeginEpoch,
     Command,
     CommitStage,
     ConfigureTopics,
     CreateTopics,
     DeleteTopics,
+    GroupChanges,
     LimitProducers,
     Move,
     Stage,
@@ -72,18 +74,54 @@ class ShardState:
     def note_changes(self, on_change: Callable[[int], object]) -> None:
         self.on_change = self.remembered.on_change = on_change
 
+    def clear(self) -> None:
+        """Nothing is here any more: another state is about to be taken up."""
+        self.topics.clear()
+        self.by_id.clear()
+        self.last_topic_id = self.epoch = 0
+        self.staging.clear()
+        on_change, self.remembered = self.remembered.on_change, Remembered()
+        self.remembered.on_change = on_change
+        memory = self.remembered_in_memory
+        self.remembered_in_memory = Remembered(memory.age_ms, memory.bytes_max)
+        self.changed = set()
+
     def apply(self, command: Command) -> None:
         """Make a change that was decided. Refuses nothing."""
         if self.on_change is not None:
-            for id in (command.topic,) if type(command) is Append else topics_of(command):
-                if id not in self.changed:
-                    self.on_change(id)
-        if type(command) is Append:  # as most are
+            if type(command) is Appends:
+                for rows in command.rows:
+                    if rows[0] not in self.changed:
+                        self.on_change(rows[0])
+            else:
+                for id in topics_of(command):
+                    if id not in self.changed:
+                        self.on_change(id)
+        if type(command) is Appends:  # as most are
+            self._append_all(command)
+        elif type(command) is Append:
             topic = self.by_id.get(command.topic)
             if topic is not None:
                 topic.append(command.batch)
         else:
             _APPLY.get(type(command), ShardState._change_topic)(self, command)
+
+    def _append_all(self, command: Appends) -> None:
+        by_id, time, producers = self.by_id, command.time, command.producers
+        batches = iter(command.batches)
+        for id, offset, values, content_type, producer, sequence in command.rows:
+            topic = by_id.get(id)
+            if not values:
+                batch = next(batches)
+                if topic is not None:
+                    topic.append(batch)
+            elif topic is not None:
+                name = producers[producer] if producer >= 0 else None
+                topic.append_rows(offset, values, content_type, time, name, sequence)
+
+    def _change_groups(self, command: GroupChanges) -> None:
+        for change in command.changes:
+            self._change_topic(change)
 
     # Where a topic is not there, it was deleted after the command was decided.
 
@@ -145,7 +183,7 @@ class ShardState:
         for staged in self.staging.apply(command):
             topic = self.by_id.get(staged.topic)
             if topic is not None:
-                batch = copy(staged.batch)  # a checkpoint may be writing the staged one
+                batch = twin_of(staged.batch)  # a checkpoint may be writing the staged one
                 batch.stamp(offsets[topic.id], times[topic.id])
                 offsets[topic.id] += batch.row_count
                 if staged.damage:  # it stands for rows that the disk has damaged
@@ -179,6 +217,7 @@ _APPLY: dict[type, Callable[[ShardState, Any], None]] = {
     Stage: ShardState._stage,
     CommitStage: ShardState._commit,
     AbortStages: ShardState._stage,
+    GroupChanges: ShardState._change_groups,
     Move: ShardState._move,
     LimitProducers: ShardState._limit_producers,
     BeginEpoch: ShardState._begin_epoch,

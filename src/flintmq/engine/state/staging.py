@@ -66,6 +66,10 @@ class Staging:
         self.next_offset = 0
         """Of the hidden log."""
 
+    def clear(self) -> None:
+        self.writers, self.damaged = {}, {}
+        self.size = self.next_offset = 0
+
     # --- asking
 
     def is_done(self, writer: str, number: int) -> bool:
@@ -246,13 +250,13 @@ class Staging:
         return other
 
 
-def check_writer(writer: str, number: int) -> None:
+def check_writer(writer: object, number: object) -> None:
     _check_text(writer, "writer")
     if type(number) is not int or not 0 <= number <= NUMBER_MAX:
         raise InvalidRequest(f"number is a whole number from 0 to 2^63 - 1, not {number!r}")
 
 
-def part_name(part: str | int) -> str:
+def part_name(part: object) -> str:
     """Parts are named by text; a number is one."""
     if type(part) is int:
         return str(part)

@@ -47,6 +47,9 @@ class TopicObserver(Protocol):
     def appended(
         self, rows: BatchBuilder | RecordBatch, offset: int, count: int, size: int
     ) -> None: ...
+    def appended_rows(
+        self, offset: int, count: int, size: int, producer: str | None, sequence: int
+    ) -> None: ...
     def dropped(self, start: int, stop: int, reason: str) -> None: ...
     def settled(self) -> None:
         """A group has settled something, or is gone: there may be room."""
@@ -106,6 +109,29 @@ class TopicState:
         if self.observer is not None:
             self.observer.appended(rows, offset, count, size)
         return offset
+
+    def append_rows(
+        self,
+        offset: int,
+        values: list[bytes],
+        content_type: str | None,
+        time_ms: int,
+        producer: str | None,
+        sequence: int,
+    ) -> None:
+        """Add a few rows, which have their offset. They were published at that time, or when the
+        last one was."""
+        log, count = self.log, len(values)
+        assert offset == log.next_offset, "offsets follow each other without a gap"
+        before = log.byte_count
+        log.append_values(values, time_ms, content_type)
+        size = log.byte_count - before
+        if producer is not None:
+            self.producers.add(producer, sequence, count, offset, log.last_time)
+        if log.next_offset - log.first_offset > self.count_max or log.byte_count > self.bytes_max:
+            self.keep_limits()
+        if self.observer is not None:
+            self.observer.appended_rows(offset, count, size, producer, sequence)
 
     def advance(self, offset: int, reason: str) -> None:
         """Drop what lies before an offset; it may be gone already."""
@@ -209,6 +235,7 @@ class TopicState:
     def _delete_group(self, name: str) -> None:
         group = self.groups.pop(name, None)
         if group is not None:
+            group.queue.leave_lanes()
             self.forget_index(group.queue.index)
             if self.observer is not None:
                 self.observer.group_gone(group)

@@ -148,6 +148,8 @@ class RowMember:
     Offsets are those of `place_of`. Partitions that are added meanwhile are joined.
     """
 
+    is_instant = False
+
     def __init__(
         self,
         topic: str,

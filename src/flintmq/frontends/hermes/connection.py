@@ -228,9 +228,11 @@ class HermesConnection(Peer):
         try:
             while replies:
                 if not self.writable.is_set():
+                    self._flush()
                     await self.writable.wait()
                 reply, size = replies[0]
-                self.send(reply if isinstance(reply, bytes) else await self._framed(reply))
+                frame = reply if isinstance(reply, bytes) else await self._framed(reply)
+                self._out.append(frame)
                 replies.popleft()
                 if isinstance(reply, asyncio.Task):
                     self._requests.was_told(reply)
@@ -239,6 +241,7 @@ class HermesConnection(Peer):
                     self.go_on("pending")
         finally:
             self._writer = None
+        self._flush()  # here and now: a turn of the loop less than `send` would take
         self._is_answered()
 
     def _has_room(self) -> bool:
@@ -250,8 +253,11 @@ class HermesConnection(Peer):
 
     async def _framed(self, reply: Awaitable[Any]) -> bytes:
         try:
+            if not isinstance(reply, asyncio.Future) or not reply.done():
+                self._flush()  # what can be told is not kept back by what has to wait
             outcome = await reply
             if not isinstance(outcome, bytes | Receipt):
+                self._flush()
                 outcome = await outcome  # it has waited in line, and now waits for the disk
         except FlintError as error:
             return rules.failed(error)

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from ...compiled import BUILD
 from ...engine.figures import GroupFigures, JournalFigures, Measured, TopicFigures
 from ...net.server.gate import REASONS, ApiKeyGate
 from ...net.server.listener import Listener
@@ -56,9 +57,9 @@ class TableCollector:
 
 # fmt: off
 PROCESS = families(
-    ("version", "python"),
+    ("version", "python", "build"),
     ("flintmq_build_info", "Always 1; the labels describe the build.",
-     lambda state: {(state.version, platform.python_version()): 1}),
+     lambda state: {(state.version, platform.python_version(), BUILD): 1}),
 ) + families(
     (),
     ("flintmq_start_time_seconds", "Start time of the broker, in seconds since 1970.",
@@ -204,6 +205,11 @@ BUDGET = families(
 JOURNAL = families(
     (),
     ("flintmq_journal_sync_seconds", "Duration of disk syncs.", "sync_seconds", "histogram"),
+    ("flintmq_journal_loop_syncs_total", "Disk syncs of lone messages, made on the event loop.",
+     "loop_syncs"),
+    ("flintmq_journal_stalled_syncs_total",
+     "Disk syncs that were reported while they took longer than slow_disk_seconds.",
+     "stalled_syncs"),
     ("flintmq_journal_written_bytes_total", "Bytes written to the journal.", "written_bytes"),
     ("flintmq_journal_writes_total", "Writes to the journal; each contains many publishes.",
      "frames"),

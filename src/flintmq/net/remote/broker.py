@@ -255,6 +255,16 @@ class RemoteBroker:
             return None
         return self._outbox.publish(topic, rows, qos, auto_create, timeout)
 
+    def publish_rows_nowait(
+        self,
+        topic: str,
+        values: list[bytes],
+        content_type: str | None,
+        producer: str,
+        sequence: int,
+    ) -> None:
+        return None
+
     def publish_value_nowait(self, topic: str, value: bytes) -> Receipt | Awaitable[Receipt] | None:
         if not self._requests.is_open or self._outbox.is_full():
             return None

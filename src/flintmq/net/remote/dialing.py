@@ -10,17 +10,25 @@ import logging
 import os
 import random
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import inf
 from typing import Any
 
 import msgspec
 
-from ...errors import Disconnected, FlintError, MalformedFrame, NotAuthenticated, TlsFailed
+from ...errors import (
+    Disconnected,
+    FlintError,
+    MalformedFrame,
+    NotAuthenticated,
+    NotLeader,
+    TlsFailed,
+)
 from ...observe.logs import event
 from ..wire.faults import error_of
 from ..wire.frames import Frame, encode_frame
-from ..wire.operations import Fault, Op, OpenedReply, OpenRequest, encode
-from .address import Address, shown
+from ..wire.operations import ClusterMap, Fault, Op, OpenedReply, OpenRequest, encode
+from .address import Address, parse_addresses, shown
 from .connection import ClientConnection, connect
 from .tls import ClientTls
 
@@ -28,6 +36,15 @@ _log = logging.getLogger(__name__)
 
 BACKOFF_SECONDS = (0.05, 2.0)
 CONNECT_SECONDS = 10.0
+SHORT_CONNECT_SECONDS = 2.0
+"""The same where there are other servers to try."""
+ELECTION_SECONDS = 0.2
+"""How long the servers of a cluster that have no leader are left alone before they are asked
+again."""
+SILENCE_SECONDS = 10.0
+"""How long an answer that should come soon may take before the broker is pinged."""
+NODE_SILENCE_SECONDS = 2.0
+"""The same in a cluster: another node may lead meanwhile."""
 SHORT_LIVED_SECONDS = 0.005
 
 
@@ -44,49 +61,104 @@ class Dialer:
         take_up: Callable[[ClientConnection, OpenedReply], None],
     ) -> None:
         self.addresses = list(addresses)
+        self._named = list(addresses)
         self.why = ""
         """Why there is no connection."""
         self.reconnects = 0
+        self.follows = True
+        """Whether to go where the leader is, in a cluster, or to stay with who answers."""
+        self.map: ClusterMap | None = None
+        """The cluster, as the server knew it that took us; None: it runs alone."""
         self._tls = tls
         self._wanted, self._take_up = wanted, take_up
-        self._at = 0
+        self._preferred = self.addresses[0]
+        """The server that took us last."""
         self._up_since = 0.0
         self._short_lived = 0
 
     @property
     def name(self) -> str:
         scheme = "flint" if self._tls is None else "flints"
-        return f"{scheme}://" + ",".join(map(shown, self.addresses))
+        return f"{scheme}://" + ",".join(map(shown, self._named))
+
+    @property
+    def silence_seconds(self) -> float:
+        return SILENCE_SECONDS if self.map is None else NODE_SILENCE_SECONDS
 
     async def open(self, patience: float | None) -> None:
-        """Connect for the first time, to the first server that answers."""
+        """Connect for the first time, to the first server that answers and leads."""
         loop = asyncio.get_running_loop()
-        causes = []
-        kind: type[Disconnected] = TlsFailed
         give_up_at = inf if patience is None else loop.time() + patience
-        count = len(self.addresses)
-        for number in range(count):
-            self._at = number
-            share = max(0.0, give_up_at - loop.time()) / (count - number)
-            try:
-                await self._connect(min(CONNECT_SECONDS, share))
+        pause = BACKOFF_SECONDS[0]
+        while True:
+            causes: list[tuple[Address, FlintError | OSError]] = []
+            count = len(self.addresses)
+
+            def share(tried: int, count: int = count) -> float:
+                left = max(0.0, give_up_at - loop.time())
+                return min(CONNECT_SECONDS, left / max(1, count - tried))
+
+            if await self._try_all(share, causes):
                 return
+            # Servers that answer have no leader yet: there will be one.
+            has_hope = any(isinstance(error, NotLeader) for _, error in causes)
+            if not has_hope or loop.time() + pause >= give_up_at:
+                raise self._no_server(causes)
+            await asyncio.sleep(pause)
+            pause = min(ELECTION_SECONDS, pause * 2)
+
+    def _no_server(self, causes: list[tuple[Address, FlintError | OSError]]) -> Disconnected:
+        kind = Disconnected
+        if all(isinstance(error, TlsFailed) for _, error in causes):
+            kind = TlsFailed
+        texts = [_cause(error) for _, error in causes]
+        if len(texts) > 1:
+            texts = [f"{shown(at)}: {_cause(error)}" for at, error in causes]
+        return kind(self.name, "; ".join(texts))
+
+    async def _try_all(
+        self,
+        seconds: Callable[[int], float],
+        causes: list[tuple[Address, FlintError | OSError]],
+    ) -> bool:
+        """Every server once, from the preferred one on; whether one took us. A server that names
+        the leader has that one asked next."""
+        at = self.addresses.index(self._preferred) if self._preferred in self.addresses else 0
+        waiting = self.addresses[at:] + self.addresses[:at]
+        tried: set[Address] = set()
+        while waiting:
+            address = waiting.pop(0)
+            tried.add(address)
+            try:
+                await self._connect(address, seconds(len(causes)))
             except NotAuthenticated:
                 raise  # another server of the same broker says the same
             except (FlintError, OSError) as error:
-                causes.append(_cause(error))
-                if not isinstance(error, TlsFailed):
-                    kind = Disconnected
-        if len(causes) > 1:
-            named = zip(map(shown, self.addresses), causes, strict=True)
-            causes = [f"{address}: {cause}" for address, cause in named]
-        raise kind(self.name, "; ".join(causes))
+                causes.append((address, error))
+                if isinstance(error, NotLeader):
+                    hinted = [one for one in self.learn(error.addresses) if one not in tried]
+                    waiting = hinted + [one for one in waiting if one not in hinted]
+            else:
+                self._preferred = address
+                return True
+        return False
+
+    def learn(self, addresses: Sequence[str]) -> list[Address]:
+        """Servers of the same cluster that the URL need not name."""
+        found = parse_addresses(f"flint://{','.join(addresses)}") if addresses else []
+        self.addresses += [address for address in found if address not in self.addresses]
+        return found
 
     def lost(self, error: Exception | None) -> None:
         """A connection that was up has ended."""
         lived = asyncio.get_running_loop().time() - self._up_since
         self._short_lived = self._short_lived + 1 if lived < SHORT_LIVED_SECONDS else 0
         self.why = str(error) if error else "the broker closed the connection"
+        if isinstance(error, TimeoutError):  # it would keep us waiting again
+            at = self.addresses.index(self._preferred)
+            self._preferred = self.addresses[(at + 1) % len(self.addresses)]
+        if isinstance(error, NotLeader):
+            self._preferred, *_ = [*self.learn(error.addresses), self._preferred]
         text = f"the connection to {self.name} was lost: {self.why}"
         event(_log, logging.INFO, "broker_lost", text)
 
@@ -101,28 +173,28 @@ class Dialer:
         while True:
             if pause:
                 await asyncio.sleep(pause * random.uniform(0.5, 1.0))
-            is_hopeless = True
-            for _ in self.addresses:
-                try:
-                    await self._connect()
-                except NotAuthenticated as error:
-                    return error
-                except (FlintError, OSError) as error:
-                    self.why = _cause(error)
-                    self._at = (self._at + 1) % len(self.addresses)
-                    is_hopeless = is_hopeless and isinstance(error, TlsFailed)
-                else:
-                    self.reconnects += 1
-                    event(_log, logging.INFO, "broker_back", f"reconnected to {self.name}")
-                    return None
+            causes: list[tuple[Address, FlintError | OSError]] = []
+            patience = CONNECT_SECONDS if len(self.addresses) == 1 else SHORT_CONNECT_SECONDS
+            try:
+                is_back = await self._try_all(partial(_same, patience), causes)
+            except NotAuthenticated as error:
+                return error
+            if is_back:
+                self.reconnects += 1
+                event(_log, logging.INFO, "broker_back", f"reconnected to {self.name}")
+                return None
+            self.why = _cause(causes[-1][1])
+            is_hopeless = all(isinstance(error, TlsFailed) for _, error in causes)
+            if any(isinstance(error, NotLeader) for _, error in causes):
+                most = ELECTION_SECONDS
             if is_hopeless:
                 text = f"no connection to {self.name}, and no further attempt: {self.why}"
                 event(_log, logging.WARNING, "tls_failed", text, servers=self.name)
                 return TlsFailed(self.name, self.why)
             pause = min(most, max(least, pause * 2))
 
-    async def _connect(self, seconds: float = CONNECT_SECONDS) -> None:
-        opening = asyncio.get_running_loop().create_task(self._opened())
+    async def _connect(self, address: Address, seconds: float) -> None:
+        opening = asyncio.get_running_loop().create_task(self._opened(address))
         is_done = False
         try:
             await asyncio.wait([opening], timeout=seconds)
@@ -135,16 +207,21 @@ class Dialer:
             raise Disconnected(self.name, f"it did not answer within {seconds:.3g} s")
         connection, opened = opening.result()
         self._up_since = asyncio.get_running_loop().time()
+        self.map = opened.map
+        if opened.map is not None:
+            self.learn([at for node in opened.map.nodes for at in node.addresses])
         try:
             self._take_up(connection, opened)
         except FlintError:
             connection.abort()
             raise
 
-    async def _opened(self) -> tuple[ClientConnection, OpenedReply]:
-        connection = await connect(self.addresses[self._at], self._tls)
+    async def _opened(self, address: Address) -> tuple[ClientConnection, OpenedReply]:
+        connection = await connect(address, self._tls)
         try:
-            frame = await connection.opening(encode_frame(Op.OPEN, 0, encode(self._wanted())))
+            wanted = self._wanted()
+            wanted.follows = self.follows
+            frame = await connection.opening(encode_frame(Op.OPEN, 0, encode(wanted)))
             if frame.op != Op.REPLY:
                 raise error_of(decoded(frame, Fault))
             return connection, decoded(frame, OpenedReply)
@@ -158,6 +235,11 @@ def decoded(frame: Frame, kind: Any) -> Any:
         return msgspec.msgpack.decode(frame.control, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise MalformedFrame(f"{kind}: {error}") from None
+
+
+def _same(seconds: float, tried: int) -> float:
+    """Each server is given as long."""
+    return seconds
 
 
 def _drop(opening: asyncio.Task[tuple[ClientConnection, OpenedReply]]) -> None:

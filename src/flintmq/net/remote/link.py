@@ -12,7 +12,6 @@ they concern the network.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Sequence
 from math import inf
 from typing import Any, Protocol
@@ -32,11 +31,19 @@ from ...errors import (
 )
 from ..wire.faults import error_of
 from ..wire.frames import Buffer, Frame, encode_frame
-from ..wire.hello import DURATIONS
-from ..wire.operations import OPERATIONS, Fault, Op, OpenedReply, OpenRequest, encode
+from ..wire.hello import DURATIONS, ROWS
+from ..wire.operations import (
+    OPERATIONS,
+    Fault,
+    Op,
+    OpenedReply,
+    OpenRequest,
+    encode,
+)
 from .address import Address
 from .connection import ClientConnection
 from .dialing import Dialer, decoded
+from .sent_frames import SentFrames
 from .tls import ClientTls
 from .waiting import ANSWER_SECONDS, SentRequest, Waiters, Waiting
 
@@ -49,9 +56,6 @@ FRAME_SLACK_BYTES = 1024 * 1024
 
 TRY_AGAIN_SECONDS = 1.0
 """After a certificate that was not trusted, a new request has it tried again, not more often."""
-
-SILENCE_SECONDS = 10.0
-"""How long an answer that should come soon may take before the broker is pinged."""
 
 ENDS_WHEN_CANCELLED = frozenset(op for op, row in OPERATIONS.items() if row.waits or row.is_long)
 
@@ -104,9 +108,8 @@ class Link:
         self._waiters = Waiters(clock, patience, self._give_up)
         self._connection: ClientConnection | None = None
         self._session: bytes | None = None
-        self._sent = self._received = 0
-        self._wrote = 0  # of what was sent, how much was ever written to a socket
-        self._kept: deque[tuple[int, list[Buffer]]] = deque()  # request, frame: not acknowledged
+        self._frames = SentFrames()
+        self._received = 0
         self._last_id = 0
         self._connecting: asyncio.Task[None] | None = None
         self._watching: asyncio.TimerHandle | None = None
@@ -161,6 +164,11 @@ class Link:
         own clock."""
         return batch if self._features & DURATIONS else absolute(batch, now_ms)
 
+    @property
+    def takes_rows(self) -> bool:
+        """Whether publishes may go out as rows, now."""
+        return self._connection is not None and self._features & ROWS != 0
+
     def _take_up(self, connection: ClientConnection, opened: OpenedReply) -> None:
         self._connection = connection
         self.failure = None
@@ -184,16 +192,16 @@ class Link:
             raise
 
     def _resume(self, connection: ClientConnection, received: int) -> None:
-        self._acknowledge(received)
-        for _, parts in self._kept:
+        self._frames.acknowledge(received)
+        for parts in self._frames.to_send_again():
             connection.write(parts)
-        self._wrote = self._sent
+        self._frames.are_written()
 
     def _begin_session(self, session: bytes) -> None:
         is_new = self._session is not None
         self._session = session
-        self._sent = self._received = self._wrote = 0
-        self._kept.clear()
+        self._received = 0
+        self._frames.begin()
         if is_new:
             for request in self._waiters.take_all():
                 request.fail(SessionLost())
@@ -245,7 +253,7 @@ class Link:
         """The broker does not know our key, or not any more: to ask again would not help. All
         requests fail with it, also those to come."""
         self.refusal = error
-        self._kept.clear()
+        self._frames.forget()
         for request in self._waiters.take_all():
             request.fail(again(error))
         self._owner.refused(error)
@@ -262,7 +270,7 @@ class Link:
         if self._is_closing:
             return
         waiting = self._waiters.by_id
-        unsent = self._unsent()
+        unsent = self._frames.unwritten()
         never_sent: set[int] = set()
         for id, request in self._waiters.overdue(everybody=everybody):
             if id in unsent and not request.is_parked:
@@ -272,10 +280,7 @@ class Link:
             elif not request.expire(OutcomeUnknown(self._why_no_answer())):
                 del waiting[id]
         if never_sent:
-            # Never to be sent: neither side has counted them.
-            kept = [entry for entry in self._kept if entry[0] not in never_sent]
-            self._sent -= len(self._kept) - len(kept)
-            self._kept = deque(kept)
+            self._frames.take_back(never_sent)
 
     async def done_by(self, future: asyncio.Future[Any], deadline: float) -> bool:
         """Wait until something is done or it is too late; whether it is done."""
@@ -288,11 +293,6 @@ class Link:
     def no_answer(self) -> FlintError:
         """The error for somebody who has waited in vain, and has asked nothing."""
         return self.disconnected() if not self.is_up else OutcomeUnknown(self._why_no_answer())
-
-    def _unsent(self) -> set[int]:
-        """Requests that were never written to a socket."""
-        count = self._sent - self._wrote
-        return {request for request, _ in list(self._kept)[-count:]} if count else set()
 
     def _why_no_answer(self) -> str:
         if self._connection is None:
@@ -325,22 +325,35 @@ class Link:
                 self.loop.call_soon(waiting.fail, again(self.refusal))
             return id
         parts = encode_frame(op, id, control, batches, received=self._received)
-        self._sent += 1
-        self._kept.append((id if waiting is not None else 0, parts))
+        self._frames.add(id if waiting is not None else 0, parts)
         if waiting is not None:
-            self._waiters.by_id[id] = waiting
-            if waiting.deadline is not None:
-                self._waiters.timed += 1
-                self._waiters.give_up_at(waiting.deadline + ANSWER_SECONDS)
+            self._waiters.add(id, waiting)
         if self._connection is not None:
             self._connection.write(parts)
-            self._wrote = self._sent
+            self._frames.are_written()
             if self._watch_is_long and waiting is not None and not waiting.is_parked:
                 self._watch()
         elif waiting is not None:
             self._waiters.wait_disconnected(id)
             self._try_again()
         return id
+
+    def send_together(self, op: int, control: bytes, requests: Sequence[Waiting]) -> int:
+        """Send several requests in one frame, over the connection there is; the id of the first.
+        The others count on from it."""
+        assert self._connection is not None
+        first = id = self._last_id + 1
+        self._last_id += len(requests)
+        for request in requests:
+            self._waiters.add(id, request)
+            id += 1
+        parts = encode_frame(op, first, control, received=self._received)
+        self._frames.add(first, parts)
+        self._connection.write(parts)
+        self._frames.are_written()
+        if self._watch_is_long:
+            self._watch()
+        return first
 
     def write_now(self, work: Callable[[], None]) -> None:
         """Do what sends, and write that at once, with what was sent in this turn before."""
@@ -386,15 +399,15 @@ class Link:
         waiters = self._waiters
         for frame in frames:
             if frame.received:
-                self._acknowledge(frame.received)
+                self._frames.acknowledge(frame.received)
             if frame.op == Op.ERROR and frame.id == 0:
                 raise error_of(decoded(frame, Fault))
             self._received += 1
-            if frame.id:
-                waiting = waiters.by_id.pop(frame.id, None)
+            if frame.op == Op.RECEIPTS:
+                waiters.take_receipts(frame)
+            elif frame.id:
+                waiting = waiters.pop(frame.id)
                 if waiting is not None:
-                    if waiting.deadline is not None:
-                        waiters.timed -= 1
                     self._answer(waiting, frame)
             elif frame.op != Op.REPLY:
                 self._owner.heard(frame)
@@ -408,13 +421,6 @@ class Link:
         except (FlintError, msgspec.DecodeError, TypeError, ValueError) as error:
             waiting.fail(MalformedFrame(f"the answer to request {frame.id}: {error}"))
 
-    def _acknowledge(self, received: int) -> None:
-        surplus = len(self._kept) - (self._sent - received)
-        if not 0 <= received <= self._sent:
-            raise MalformedFrame(f"{received:,} frames received of {self._sent:,} that were sent")
-        for _ in range(surplus):
-            self._kept.popleft()
-
     # --- silence
 
     def _watch(self) -> None:
@@ -423,7 +429,7 @@ class Link:
         self._watch_is_long = all(one.is_parked for one in self._waiters.by_id.values())
         seconds = self._ping_seconds
         if not self._watch_is_long:
-            seconds = min(seconds, SILENCE_SECONDS)
+            seconds = min(seconds, self.dialer.silence_seconds)
         self._watching = self.loop.call_later(seconds, self._look)
 
     def _look(self) -> None:
@@ -433,11 +439,12 @@ class Link:
         if connection is None:
             return
         quiet = self.loop.time() - connection.heard_at
-        if self._pinged and quiet >= SILENCE_SECONDS:
+        silence = self.dialer.silence_seconds
+        if self._pinged and quiet >= silence:
             connection.abort(TimeoutError(f"nothing was heard from it for {quiet:.0f} s"))
             return
         waits = any(not one.is_parked for one in self._waiters.by_id.values())
-        if not self._pinged and quiet >= (SILENCE_SECONDS if waits else self._ping_seconds) * 0.9:
+        if not self._pinged and quiet >= (silence if waits else self._ping_seconds) * 0.9:
             self._pinged = True
             self.send(Op.PING, b"\x90", (), SentRequest())
         self._watch()

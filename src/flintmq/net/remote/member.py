@@ -39,6 +39,8 @@ class RemoteMember:
     """What it holds is known here too: a broker that was restarted hears of it before anything
     else, and answers what of it is another member's by now."""
 
+    is_instant = False
+
     def __init__(
         self, requests: RemoteRequests, joining: JoinGroupRequest, registry: set[RemoteMember]
     ) -> None:

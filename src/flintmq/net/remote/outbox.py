@@ -8,13 +8,13 @@ to a broker that was restarted meanwhile, is there once.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
 import msgspec
 
-from ...batch import OBJECTS, PRODUCER, BatchBuilder, RecordBatch
+from ...batch import CONTENT_TYPES, OBJECTS, PRODUCER, BatchBuilder, RecordBatch
 from ...batch.builder import producer_column
 from ...broker_api import Batch
 from ...errors import (
@@ -27,7 +27,7 @@ from ...errors import (
     OutcomeUnknown,
     QueueFull,
 )
-from ...model import Receipt
+from ...model import Durability, Receipt
 from ..wire.frames import HEADER_BYTES, Frame
 from ..wire.operations import CancelPieceRequest, Fault, Op, PublishRequest, encode
 from ..wire.values import receipt_of
@@ -45,31 +45,30 @@ again has to be among them."""
 CONTROL_BYTES = 1024
 """What a frame has at most beside its batch, but for the name of the topic."""
 
-Key = tuple[str, bool, float | None]
+FEW_ROWS = 8
+FEW_BYTES = 4096
+"""A publish of no more than this goes out as rows, where the broker knows them."""
 
 
-class PendingReceipt:
-    """Await it for the receipt. Cancelled while the publish waits in line, it is taken back."""
+class PendingReceipt(asyncio.Future[Receipt]):
+    """The receipt to come. Cancelled while the publish waits in line, it is taken back."""
 
-    __slots__ = ("_future", "_lot", "_piece")
+    lot: OutgoingBatch
+    piece: int
 
-    def __init__(self, lot: OutgoingBatch, piece: int, future: asyncio.Future[Receipt]) -> None:
-        self._lot, self._piece, self._future = lot, piece, future
-
-    def __await__(self) -> Generator[Any, None, Receipt]:
-        try:
-            return (yield from self._future.__await__())
-        except asyncio.CancelledError:
-            self._lot.cancel(self._piece)
-            raise
+    def cancel(self, msg: Any | None = None) -> bool:
+        if not super().cancel(msg):
+            return False
+        self.lot.cancel(self.piece)
+        return True
 
 
 class OutgoingBatch:
-    """One batch and everybody who waits for its receipt."""
+    """What is published to one topic in one turn, and everybody who waits for its receipt."""
 
     __slots__ = (
         "auto_create", "batch", "counts", "deadline", "futures", "id", "is_ours", "is_parked",
-        "number", "outbox", "qos", "rows", "size", "timeout", "topic", "was_sent",
+        "number", "outbox", "qos", "rows", "sequence", "size", "timeout", "topic", "was_sent",
     )  # fmt: skip
 
     def __init__(
@@ -85,20 +84,26 @@ class OutgoingBatch:
         self.topic, self.qos, self.auto_create, self.timeout = topic, qos, auto_create, timeout
         self.rows = rows
         self.batch: RecordBatch | None = None
+        """The rows as a batch, once it was needed."""
         self.counts: list[int] = []
-        self.futures: list[asyncio.Future[Receipt]] = []
-        self.id = self.number = self.size = 0
+        self.futures: list[PendingReceipt] = []
+        self.id = self.number = self.size = self.sequence = 0
         self.is_parked = False
         self.is_ours = True
         self.was_sent = 0
         # With no time to wait for room, the answer may still take as long as any other.
-        self.deadline = outbox.link.deadline(timeout or None) if timeout is not None else None
+        self.deadline = None if timeout is None else outbox.link.deadline(timeout or None)
 
     def add(self, count: int) -> PendingReceipt:
-        future: asyncio.Future[Receipt] = self.outbox.link.loop.create_future()
+        future = PendingReceipt(loop=self.outbox.loop)
+        future.lot, future.piece = self, len(self.futures)
         self.counts.append(count)
         self.futures.append(future)
-        return PendingReceipt(self, len(self.futures) - 1, future)
+        return future
+
+    def asks_for(self, auto_create: bool, timeout: float | None) -> bool:
+        """Whether it was begun with this, and more may be added."""
+        return self.auto_create == auto_create and self.timeout == timeout
 
     def cancel(self, piece: int) -> None:
         if self.id:
@@ -125,6 +130,15 @@ class OutgoingBatch:
                 future.set_exception(error_said(Fault(*outcome)))
             else:
                 future.set_result(self._own(receipt_of(outcome)))
+
+    def stored(self, offset: int, durability: Durability) -> None:
+        self.outbox.is_answered(self)
+        topic, _, partition = self.topic.partition("/")
+        number = int(partition) if partition else 0
+        for future, count in zip(self.futures, self.counts, strict=True):
+            if not future.done():
+                future.set_result(Receipt(topic, offset, count, number, 0, False, durability))
+            offset += count
 
     def _share(self, receipt: Receipt) -> None:
         receipt = self._own(receipt)
@@ -184,16 +198,19 @@ class Outbox:
         bytes_max: int,
         blocks: bool,
     ) -> None:
-        self.link = link
+        self.link, self.loop = link, link.loop
         self.again: list[OutgoingBatch] = []
         """Lots that have to be sent again once there is a session."""
         self._producer, self._clock = producer, link.clock
         self._is_careful = is_careful
         self._bytes_max = self._wanted_bytes_max = bytes_max
         self._blocks = blocks
-        self._open: dict[str, tuple[Key, OutgoingBatch]] = {}
+        self._open: dict[str, OutgoingBatch] = {}
         self._sequences: dict[str, int] = {}
         self._flushing = False
+        self._was_lone = False
+        """What went out last was alone in its turn, with nothing under way. If that is so again,
+        the next one will be alone, too: it is sent at once, which saves a turn of the loop."""
         self._lots = 0
         self._bytes = self._rows = 0
         self._room: list[asyncio.Future[None]] = []
@@ -213,12 +230,15 @@ class Outbox:
         self, topic: str, value: bytes, auto_create: bool, timeout: float | None
     ) -> PendingReceipt:
         """One plain value to a topic where publishes may be joined."""
-        lot = self._lot((topic, auto_create, timeout))
+        is_lone = self._was_lone and not self._rows and not self._open
+        lot = self._lot(topic, auto_create, timeout, is_lone)
         rows = lot.rows
         assert isinstance(rows, BatchBuilder)
         rows.append(value)
         receipt = lot.add(1)
-        if rows.row_count >= LOT_ROWS_MAX or rows.byte_count >= LOT_BYTES_MAX:
+        if is_lone:
+            self.link.write_now(self.flush)
+        elif rows.row_count >= LOT_ROWS_MAX or rows.byte_count >= LOT_BYTES_MAX:
             self._send_open(topic)
         return receipt
 
@@ -240,12 +260,15 @@ class Outbox:
             and rows.byte_count < LOT_BYTES_MAX // 4
             and not self._is_careful(topic)
         ):
-            lot = self._lot((topic, auto_create, timeout))
+            is_lone = self._was_lone and not self._rows and not self._open
+            lot = self._lot(topic, auto_create, timeout, is_lone)
             joined = lot.rows
             assert isinstance(joined, BatchBuilder)
             joined.extend_at(rows, 0)
             receipt = lot.add(count)
-            if joined.row_count >= LOT_ROWS_MAX or joined.byte_count >= LOT_BYTES_MAX:
+            if is_lone:
+                self.link.write_now(self.flush)
+            elif joined.row_count >= LOT_ROWS_MAX or joined.byte_count >= LOT_BYTES_MAX:
                 self._send_open(topic)
             return receipt
         self._send_open(topic)
@@ -254,62 +277,122 @@ class Outbox:
         self._send(lot)
         return receipt
 
-    def _lot(self, key: Key) -> OutgoingBatch:
+    def _lot(
+        self, topic: str, auto_create: bool, timeout: float | None, is_lone: bool
+    ) -> OutgoingBatch:
         """The open lot of a topic; another one if who publishes now wants it otherwise."""
-        topic = key[0]
         found = self._open.get(topic)
         if found is not None:
-            if found[0] == key:
-                return found[1]
+            if found.asks_for(auto_create, timeout):
+                return found
             self._send_open(topic)
-        lot = OutgoingBatch(self, topic, 1, key[1], key[2], BatchBuilder())
-        self._open[topic] = (key, lot)
-        if not self._flushing:
+        lot = self._open[topic] = OutgoingBatch(
+            self, topic, 1, auto_create, timeout, BatchBuilder()
+        )
+        if not is_lone and not self._flushing:
             self._flushing = True
-            self.link.loop.call_soon(self._end_of_turn)
+            self.loop.call_soon(self._end_of_turn)
         return lot
 
     def _end_of_turn(self) -> None:
         self._flushing = False
+        self._was_lone = False
+        if not self._rows and len(self._open) == 1:
+            [lot] = self._open.values()
+            self._was_lone = len(lot.futures) == 1
         self.link.write_now(self.flush)
 
     def flush(self) -> None:
         """Send everything that is open: what is asked next must come behind it."""
-        while self._open:
-            self._send_open(next(iter(self._open)))
+        opened, self._open = self._open, {}
+        self._send_lots(opened.values())
 
     def _send_open(self, topic: str) -> None:
         found = self._open.pop(topic, None)
         if found is not None:
-            try:
-                self._send(found[1])
-            except FlintError as error:
-                found[1].fail(error)
+            self._send_lots((found,))
+
+    def _send_lots(self, lots: Iterable[OutgoingBatch]) -> None:
+        """What is small goes out as rows, all of it in one frame; the rest as batches."""
+        takes_rows = self.link.takes_rows
+        together: list[OutgoingBatch] = []
+        size = 0
+        for lot in lots:
+            rows = lot.rows
+            assert isinstance(rows, BatchBuilder)
+            if takes_rows and rows.row_count <= FEW_ROWS and rows.byte_count <= FEW_BYTES:
+                together.append(lot)
+                size += rows.byte_count
+                if size < LOT_BYTES_MAX:
+                    continue
+                self._send_rows(together)
+                together, size = [], 0
+            else:
+                self._send_or_fail(lot)
+        if together:
+            self._send_rows(together)
+
+    def _send_or_fail(self, lot: OutgoingBatch) -> None:
+        try:
+            self._send(lot)
+        except FlintError as error:
+            lot.fail(error)
+
+    def _send_rows(self, lots: list[OutgoingBatch]) -> None:
+        sequences = self._sequences
+        publishes: list[Any] = []
+        for lot in lots:
+            topic, rows = lot.topic, lot.rows
+            assert isinstance(rows, BatchBuilder)
+            sequence = lot.sequence = sequences.get(topic, 0)
+            fields = values_of(rows) if not rows.columns else row_fields(rows)
+            counts = lot.counts if len(lot.counts) > 1 else None
+            publishes.append((topic, sequence, fields, lot.auto_create, lot.timeout, counts))
+        try:
+            control = encode((self._producer, publishes))
+        except (TypeError, ValueError, OverflowError):  # the name of a topic may be no text at all
+            control = b""
+        if not control or len(control) + CONTROL_BYTES > self.link.frame_bytes_max:
+            for lot in lots:
+                self._send_or_fail(lot)
+            return
+        for lot in lots:
+            count = lot.rows.row_count
+            sequences[lot.topic] = lot.sequence + count
+            lot.was_sent += 1
+            self._is_under_way(lot, lot.rows.size(0, count) + len(lot.topic), count)
+        id = self.link.send_together(Op.PUBLISH_ROWS, control, lots)
+        for lot in lots:
+            lot.id = id
+            id += 1
 
     def _send(self, lot: OutgoingBatch) -> None:
-        rows = lot.rows
-        sequence = self._sequences.get(lot.topic, 0)
-        if isinstance(rows, BatchBuilder):
-            if lot.qos:
-                batch = rows.seal(producer=self._producer, base_sequence=sequence)
-            else:
-                batch = rows.seal()
-        elif lot.qos and not rows.columns & PRODUCER:
-            batch = with_producer(rows, self._producer, sequence)
-        else:
-            batch = rows
-            lot.is_ours = False
+        lot.sequence = self._sequences.get(lot.topic, 0)
+        batch = lot.batch = self._sealed(lot)
         size = batch.byte_length + len(lot.topic.encode(errors="replace"))
         self._check_size(lot.topic, batch, size)
         if lot.is_ours and lot.qos:
-            self._sequences[lot.topic] = sequence + batch.row_count
-        lot.batch = batch
+            self._sequences[lot.topic] = lot.sequence + batch.row_count
+        self._is_under_way(lot, size, batch.row_count)
+        self._transmit(lot)
+
+    def _sealed(self, lot: OutgoingBatch) -> RecordBatch:
+        rows = lot.rows
+        if isinstance(rows, BatchBuilder):
+            if lot.qos:
+                return rows.seal(producer=self._producer, base_sequence=lot.sequence)
+            return rows.seal()
+        if lot.qos and not rows.columns & PRODUCER:
+            return with_producer(rows, self._producer, lot.sequence)
+        lot.is_ours = False
+        return rows
+
+    def _is_under_way(self, lot: OutgoingBatch, size: int, count: int) -> None:
         lot.size = size
         self._lots += 1
         lot.number = self._lots
         self._bytes += size
-        self._rows += batch.row_count
-        self._transmit(lot)
+        self._rows += count
 
     def _check_size(self, topic: str, batch: RecordBatch, size: int) -> None:
         limit = self.link.frame_bytes_max
@@ -331,7 +414,8 @@ class Outbox:
         """The session is new: what is not acknowledged goes out once more, in its order."""
         held, self.again = self.again, []
         for lot in sorted(held, key=lambda lot: lot.number):
-            assert lot.batch is not None
+            if lot.batch is None:  # it was rows
+                lot.batch = self._sealed(lot)
             try:
                 self._check_size(lot.topic, lot.batch, lot.size)  # this one may take less
             except MessageTooLarge as error:
@@ -362,10 +446,10 @@ class Outbox:
 
     def is_answered(self, lot: OutgoingBatch) -> None:
         lot.id = 0
-        if lot.number and lot.batch is not None:
+        if lot.number:
             lot.number = 0
             self._bytes -= lot.size
-            self._rows -= lot.batch.row_count
+            self._rows -= lot.rows.row_count
         if self._room and not self.is_full():
             waiting, self._room = self._room, []
             for future in waiting:
@@ -416,6 +500,33 @@ def _encoded(control: PublishRequest) -> bytes:
         return encode(control)
     except (TypeError, ValueError, OverflowError) as error:
         raise InvalidRequest(f"this cannot be sent: {error}") from None
+
+
+def values_of(rows: BatchBuilder) -> Sequence[bytes]:
+    return rows.values(0, rows.row_count)
+
+
+def row_fields(rows: BatchBuilder) -> list[bytes | tuple[Any, ...]]:
+    """The rows as PUBLISH_ROWS has them."""
+    fields: list[bytes | tuple[Any, ...]] = []
+    has_more = rows.columns & ~CONTENT_TYPES
+    for row, value in enumerate(values_of(rows)):
+        content_type = rows.content_type(row)
+        if has_more:
+            fields.append(
+                (
+                    value,
+                    content_type,
+                    rows.key(row),
+                    rows.headers(row) or None,
+                    rows.priority(row),
+                    rows.expiry(row),
+                    rows.deliver_at(row),
+                )
+            )
+        else:
+            fields.append(value if content_type is None else (value, content_type))
+    return fields
 
 
 def with_producer(batch: RecordBatch, producer: str, sequence: int) -> RecordBatch:

@@ -20,12 +20,13 @@ from ...errors import (
     Closed,
     Disconnected,
     FlintError,
+    MalformedFrame,
     NotAuthenticated,
     OutcomeUnknown,
     PermissionDenied,
     TopicDeleted,
 )
-from ...model import Missed
+from ...model import Durability, Missed
 from ...rows import Message, Rows, Run
 from ..wire.frames import Frame
 from ..wire.operations import (
@@ -276,6 +277,9 @@ class RemoteStream:
         withdrawn, self._was_withdrawn = self._was_withdrawn, False
         if came and withdrawn and not parked and not lookers and self._runs:
             self._put_back()
+
+    def stored(self, offset: int, durability: Durability) -> None:
+        self.fail(MalformedFrame("a receipt answers a request for messages"))
 
     def fail(self, error: Exception) -> None:
         """The take that was under way will not be answered."""

@@ -11,14 +11,22 @@ from collections.abc import Callable
 from math import inf
 from typing import Protocol
 
+import msgspec
+
 from ...clock import Clock, Timer
+from ...errors import MalformedFrame
+from ...model import Durability
 from ..wire.frames import Frame
+from ..wire.operations import ReceiptsReply
 
 ANSWER_SECONDS = 0.05
 """The broker itself answers when a call runs out of time. How long that answer may take."""
 
 GIVE_UP_SECONDS = 0.01
 """Deadlines this close together are handled by one timer: there may be many."""
+
+
+_receipts = msgspec.msgpack.Decoder(ReceiptsReply).decode
 
 
 class Waiting(Protocol):
@@ -31,6 +39,10 @@ class Waiting(Protocol):
     client's timeout while there is none."""
 
     def answer(self, frame: Frame) -> None: ...
+    def stored(self, offset: int, durability: Durability) -> None:
+        """The answer to a publish that there is not more to say of."""
+        ...
+
     def fail(self, error: Exception) -> None:
         """There will be no answer."""
         ...
@@ -72,6 +84,9 @@ class SentRequest:
         elif self._on_late is not None:
             self._on_late(frame)
 
+    def stored(self, offset: int, durability: Durability) -> None:
+        self.fail(MalformedFrame("a receipt answers a request that published nothing"))
+
     def fail(self, error: Exception) -> None:
         if not self.future.done():
             self.future.set_exception(error)
@@ -103,6 +118,30 @@ class Waiters:
         self.timer: Timer | None = None
         """Set while somebody's time may run out."""
         self._due_at = 0.0
+
+    def add(self, id: int, waiting: Waiting) -> None:
+        self.by_id[id] = waiting
+        if waiting.deadline is not None:
+            self.timed += 1
+            self.give_up_at(waiting.deadline + ANSWER_SECONDS)
+
+    def pop(self, id: int) -> Waiting | None:
+        """Who waits for this, and does so no longer."""
+        waiting = self.by_id.pop(id, None)
+        if waiting is not None and waiting.deadline is not None:
+            self.timed -= 1
+        return waiting
+
+    def take_receipts(self, frame: Frame) -> None:
+        try:
+            receipts = _receipts(frame.control)
+        except msgspec.DecodeError as error:
+            raise MalformedFrame(f"receipts: {error}") from None
+        places = receipts.places
+        for id, offset in zip(places[::2], places[1::2], strict=False):
+            waiting = self.pop(id)
+            if waiting is not None:
+                waiting.stored(offset, receipts.durability)
 
     def give_up_at(self, due: float) -> None:
         """See to it that who waits hears in time that there is no answer."""

@@ -8,7 +8,14 @@ import logging
 import ssl
 from typing import TYPE_CHECKING
 
-from ...errors import Disconnected, FlintError, MalformedFrame, NotAuthenticated, TlsFailed
+from ...errors import (
+    Disconnected,
+    FlintError,
+    MalformedFrame,
+    NotAuthenticated,
+    NotLeader,
+    TlsFailed,
+)
 from ...observe.logs import limited
 from ..tls.pipe import HANDSHAKE, TlsPipe
 from ..tls.sentences import in_short
@@ -180,8 +187,10 @@ class ServerConnection(Peer):
                     raise MalformedFrame("the first frame of a connection must be OPEN")
             if self._server.looking:  # deliveries go first, then our replies
                 self._loop.call_soon(self.flush)
-            else:
+            elif self._out or (self.session is not None and self.session.receipts.places):
                 self.flush()
+            else:
+                self._flushing = False
         except FlintError as error:
             self.refuse(error)
         except Exception as error:
@@ -257,11 +266,32 @@ class ServerConnection(Peer):
         """Send what is gathered in this turn of the loop with one write at its end."""
         self._out += parts
         self._out_bytes += sum(map(len, parts))
+        self.flush_later()
+
+    def flush_later(self) -> None:
         if not self._flushing:
             self._flushing = True
             self._loop.call_soon(self.flush)
 
+    def flush_soon(self) -> None:
+        """Send what there is, now if nothing is known that comes in this turn of the loop. It is
+        called by the engine while that tells of what was stored, and does not ask anything of it.
+        """
+        if self._flushing:
+            return
+        if self._server.looking or self.is_full:
+            self.flush_later()
+            return
+        try:
+            self.flush()
+        except Exception as error:
+            self.tell_fault(error)
+            self.abort()
+
     def flush(self) -> None:
+        if self.session is not None and self.session.receipts.places:
+            self._flushing = True
+            self.session.receipts.send()
         self._flushing = False
         out, self._out = self._out, []
         was_full = self._out_bytes > WRITE_BYTES_HIGH
@@ -294,6 +324,11 @@ class ServerConnection(Peer):
         )
         if self._hello is None:
             self.write(encode_frame(Op.ERROR, 0, encode(fault_of(error))))
+        self.close()
+
+    def turn_away(self, error: NotLeader) -> None:
+        """Clients are welcome elsewhere: nothing that needs a line in the log."""
+        self.write(encode_frame(Op.ERROR, 0, encode(fault_of(error))))
         self.close()
 
     def refuse_login(self, error: NotAuthenticated) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import secrets
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -19,12 +19,13 @@ from ...errors import (
     InvalidRequest,
     MalformedFrame,
     NotAuthenticated,
+    NotLeader,
     QueueFull,
 )
 from ...model import OPTION_NAMES, TopicInfo, TopicOptions
 from ...observe.logs import event
 from ..wire.frames import Frame
-from ..wire.operations import KnownTopic, Op, OpenedReply, OpenRequest, encode
+from ..wire.operations import ClusterMap, KnownTopic, Op, OpenedReply, OpenRequest, encode
 from ..wire.runs import RunEncoder
 from .connection import ServerConnection
 from .gate import ApiKeyGate
@@ -44,6 +45,15 @@ _memories: WeakKeyDictionary[BrokerApi, int] = WeakKeyDictionary()
 """A number for what each broker has in memory, which no other has."""
 
 
+class Leadership(Protocol):
+    """What a node of a cluster knows of who leads."""
+
+    def refusal(self) -> NotLeader | None:
+        """None: this node does. Else where to go."""
+
+    def map(self) -> ClusterMap: ...
+
+
 class NativeServer(Listener[ServerConnection]):
     """A connection opens a session, or takes up the one it had."""
 
@@ -57,9 +67,12 @@ class NativeServer(Listener[ServerConnection]):
         backup_dir: Path | None = None,
         tls: ServerTls | None = None,
         places: ConnectionSlots | None = None,
+        leadership: Leadership | None = None,
     ) -> None:
         super().__init__(limits=limits or Limits(), gate=gate, tls=tls, places=places)
         self.broker = broker
+        self.leadership = leadership
+        """Who leads; None: this broker runs alone."""
         self.backup_dir = backup_dir
         """Where clients may have backups made; None: wherever the broker may write."""
         self.name = name
@@ -81,11 +94,25 @@ class NativeServer(Listener[ServerConnection]):
         """Listen; where. Port 0 takes any that is free. Raises what names host, port and cause."""
         if not self._servers:
             self.broker.on_topic_changed(self._topic_changed)
-            for name in await self.broker.topics(">"):
-                known = known_topic(name, (await self.broker.topic_info(name)).options)
-                if known is not None:
-                    self.known[name] = known
+            if self.leadership is None:
+                await self.learn_topics(self.broker)
         return await self._listen(host, port, lambda: ServerConnection(self), pipes_tls=True)
+
+    async def learn_topics(self, broker: BrokerApi) -> None:
+        """What clients have to know of the topics that are there."""
+        known = {}
+        for name in await broker.topics(">"):
+            topic = known_topic(name, (await broker.topic_info(name)).options)
+            if topic is not None:
+                known[name] = topic
+        self.known = known
+
+    def send_away(self, error: NotLeader) -> None:
+        """Another node leads: clients that follow the leader go there. What they have asked is not
+        answered any more, so they ask all of it again, in order."""
+        for session in list(self.sessions.values()):
+            if session.follows:
+                session.expel(error)
 
     def admit(self, connection: ServerConnection) -> FlintError | None:
         """Take a connection in; or why it is refused, which it hears once it has said hello."""
@@ -171,6 +198,11 @@ class NativeServer(Listener[ServerConnection]):
         except NotAuthenticated as error:
             connection.refuse_login(error)
             return
+        if wanted.follows and self.leadership is not None:
+            refusal = self.leadership.refusal()
+            if refusal is not None:
+                connection.turn_away(refusal)
+                return
         self.watch_keys()
         known = self.sessions.get(wanted.session) if wanted.session is not None else None
         if known is not None and known.access.key != access.key:
@@ -203,6 +235,7 @@ class NativeServer(Listener[ServerConnection]):
             self.name,
             [topic for topic in self.known.values() if session.access.sees(topic.name)],
             self.broker.clock.now_ms(),
+            None if self.leadership is None else self.leadership.map(),
         )
         connection.opened(session)
         connection.idle_seconds = limits.idle_seconds
@@ -238,7 +271,7 @@ class NativeServer(Listener[ServerConnection]):
         limits = self.limits
         while (
             len(self._away) > limits.away
-            or sum(one.kept_bytes for one in self._away.values()) > limits.away_bytes
+            or sum(one.replies.bytes for one in self._away.values()) > limits.away_bytes
         ):
             oldest = next(iter(self._away.values()))
             event(

@@ -406,7 +406,8 @@ async def take_leased(session: Session, c: TakeLeasedRequest, frame: Frame) -> A
         raise InvalidRequest(f"max_rows must be at least 1, not {c.max_rows}")
     member = _member(session, c.stream)
     while True:
-        await session.room()
+        if session.is_full():
+            await session.room()
         grant = await member.api.take(
             c.max_rows, c.lease_seconds, c.timeout, TakeMode(c.auto_ack, c.in_turn)
         )

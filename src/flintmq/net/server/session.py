@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Collection, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -22,12 +21,13 @@ from ...errors import (
     InvalidRequest,
     MalformedFrame,
     NotAuthenticated,
+    NotLeader,
     PermissionDenied,
     QueueFull,
 )
 from ...observe.logs import event, limited
 from ...rows import Run
-from ..wire.faults import fault_of
+from ..wire.faults import fault_of, undecodable
 from ..wire.frames import Buffer, Frame, encode_frame
 from ..wire.hello import DURATIONS
 from ..wire.operations import (
@@ -43,7 +43,9 @@ from ..wire.operations import (
 )
 from . import requests
 from .connection import ServerConnection
+from .kept_replies import KeptReplies
 from .publishing import IncomingPublishes
+from .receipts import GatheredReceipts
 from .streams import OpenMembership, OpenStream
 
 if TYPE_CHECKING:
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 C = TypeVar("C", bound=Control)
+_PUBLISH_ROWS = int(Op.PUBLISH_ROWS)
 
 
 class Session:
@@ -62,28 +65,27 @@ class Session:
         self.access = access
         self.id = id
         self.client = wanted.client
+        self.follows = wanted.follows  # goes where the leader is
         self.loop = asyncio.get_running_loop()
         self.received = 0
         self.connection: ServerConnection | None = None
         self.streams: dict[int, OpenStream | OpenMembership] = {}
         self.publishes = IncomingPublishes(self)
         self._resumable = wanted.resumable
-        self._sent = 0
-        self._kept: deque[list[Buffer]] = deque()  # the last of what was sent, up to _sent
-        self.kept_bytes = 0
-        self._acknowledged = 0
+        self.replies = KeptReplies(is_needed=wanted.resumable)
         self._tasks: dict[int, asyncio.Task[Any]] = {}
         self._takes: dict[int, OpenStream] = {}
         self._to_look: list[OpenStream] = []
         self._waits: dict[int, tuple[int, Any]] = {}  # of the tasks, what may wait for ever
         self._refused: dict[int, FlintError] = {}
-        self._parked = 0  # of the tasks, those that wait for messages or for room
+        self._parked = 0  # of the tasks, those that wait
         self._room: asyncio.Event | None = None
         self._stream_count = 0
         self._grace: asyncio.TimerHandle | None = None
         self._ended = False
         self._is_silent = False
         self._knows_durations = False
+        self.receipts = GatheredReceipts(self)
 
     def encode_runs(
         self, runs: Sequence[Run], *, keep: bool = True
@@ -107,23 +109,20 @@ class Session:
             self._grace = None
 
     def can_resume(self, received: int) -> bool:
-        return (
-            self._resumable
-            and not self._ended
-            and self._sent - len(self._kept) <= received <= self._sent
-        )
+        return self._resumable and not self._ended and self.replies.reach_back_to(received)
 
     def send_again(self, received: int) -> None:
         """Send what the client did not receive before its connection was lost."""
-        self._acknowledge(received)
+        self.replies.acknowledge(received)
         assert self.connection is not None
-        for parts in self._kept:
+        for parts in self.replies.frames:
             self.connection.write(list(parts))
         self.has_room()
 
     def lost(self, connection: ServerConnection) -> None:
         if self.connection is not connection:
             return
+        self.receipts.send()  # they count as sent
         self.connection = None
         self._ring_for_room()  # what was asked is done, also if the answer has to wait
         if self._resumable and not self._ended and not self.server.is_draining:
@@ -164,8 +163,8 @@ class Session:
                 stream.deny(error)
                 self.server.spawn(stream.close())
 
-    def expel(self, error: NotAuthenticated) -> None:
-        """The key is gone: say so, and give back everything. It cannot be resumed."""
+    def expel(self, error: NotAuthenticated | NotLeader) -> None:
+        """The key is gone, or the lead: say so, and give everything back. It cannot be resumed."""
         connection = self.connection
         self.silence()  # what is cut off is not answered one by one
         self.end()
@@ -206,18 +205,17 @@ class Session:
                     client=self.client,
                 )
         self.streams.clear()
-        self._kept.clear()
+        self.replies.frames.clear()
 
     # --- sending
 
     def send(self, op: int, id: int, control: bytes, batches: Sequence[Buffer] = ()) -> None:
         if self._is_silent or (self._ended and self.connection is None):
             return
+        if self.receipts.places:
+            self.receipts.send()
         parts = encode_frame(op, id, control, batches, received=self.received)
-        self._sent += 1
-        if self._resumable:
-            self._kept.append(parts)
-            self.kept_bytes += sum(map(len, parts))
+        self.replies.add(parts)
         if self.connection is not None:
             self.connection.write(parts)
 
@@ -272,14 +270,6 @@ class Session:
         for stream in self._takes.copy().values():
             stream.has_room()
 
-    def _acknowledge(self, received: int) -> None:
-        if received > self._sent:
-            raise MalformedFrame(f"{received:,} frames received of {self._sent:,} that were sent")
-        if self._resumable:
-            surplus = len(self._kept) - (self._sent - received)
-            for _ in range(surplus):
-                self.kept_bytes -= sum(map(len, self._kept.popleft()))
-
     # --- receiving
 
     def receive(self, frame: Frame) -> None:
@@ -287,17 +277,18 @@ class Session:
             raise Closed("the session")  # what would be opened now would never be closed
         self.received += 1
         if frame.received:
-            self._acknowledge(frame.received)
-        if self.kept_bytes > self.server.limits.unacknowledged_bytes:
+            self.replies.acknowledge(frame.received)
+        if self.replies.bytes > self.server.limits.unacknowledged_bytes:
             raise QueueFull(
                 "the reply buffer of this client",
                 self.server.limits.unacknowledged_bytes,
                 "acknowledge received frames, or do not ask to resume",
             )
         op = frame.op
+        if op == _PUBLISH_ROWS:
+            return self.publishes.receive_rows(frame)
         if op == Op.PUBLISH:
-            self.publishes.receive(frame)
-            return
+            return self.publishes.receive(frame)
         try:
             if op == Op.TAKE:
                 self._take(frame)
@@ -309,10 +300,8 @@ class Session:
                 self._goodbye(frame.id)
             else:
                 self._begin(frame)
-        except FlintError as error:
-            if isinstance(error, MalformedFrame):
-                raise
-            self.fail(frame.id, error)
+        except MalformedFrame:
+            raise
         except Exception as error:
             # It was counted, so a client that resumes does not send it again: it has to hear.
             self.fail(frame.id, error)
@@ -451,7 +440,7 @@ class Session:
         return found
 
     def is_busy(self) -> bool:
-        """Whether anything is under way that will end by itself: not what waits for messages."""
+        """Whether anything is under way that ends by itself: not what waits for messages."""
         return self.publishes.is_busy() or self._parked < len(self._tasks)
 
 
@@ -466,16 +455,6 @@ def decoder(kind: type[C]) -> msgspec.msgpack.Decoder[C]:
     if found is None:
         found = _decoders[kind] = msgspec.msgpack.Decoder(kind)
     return found
-
-
-def undecodable(kind: type[Control], error: Exception) -> FlintError:
-    """What is wrong with a request that is no `kind`."""
-    if isinstance(error, msgspec.ValidationError):
-        return InvalidRequest(f"{kind.__name__}: {error}")
-    if isinstance(error, UnicodeDecodeError):
-        why = f"{error.reason} at byte {error.start}"
-        return InvalidRequest(f"{kind.__name__}: a text in it is not UTF-8: {why}")
-    return MalformedFrame(f"{kind.__name__}: {error}")
 
 
 def client_fault(error: BaseException, client: str) -> Fault:

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ...batch import size_of_rows
 from ...broker_api import FeedApi, MemberApi, ReaderApi, StreamApi
 from ...clock import Timer
 from ...errors import FlintError, InvalidRequest
@@ -295,7 +296,7 @@ def _size(run: Run, count: int) -> int:
     """The bytes of the first `count` rows of a run."""
     if run.picks is None:
         return run.source.size(run.start, run.start + count)
-    return sum(run.source.size(row, row + 1) for row in run.picks[:count])
+    return size_of_rows(run.source, run.picks[:count])
 
 
 def _rows_of(run: Run, start: int, stop: int) -> Run:

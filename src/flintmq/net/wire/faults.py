@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from ... import errors
-from ...errors import FlintError
-from .operations import Fault
+from ...errors import FlintError, InvalidRequest, MalformedFrame
+from .operations import Control, Fault
 
 KINDS: dict[str, type[FlintError]] = {
     name: kind
@@ -53,3 +53,13 @@ def _with_pairs(fact: Any) -> Any:
     if not isinstance(fact, dict):
         return fact
     return {name: tuple(pair) if isinstance(pair, list) else pair for name, pair in fact.items()}
+
+
+def undecodable(kind: type[Control], error: Exception) -> FlintError:
+    """What is wrong with a request that is no `kind`."""
+    if isinstance(error, msgspec.ValidationError):
+        return InvalidRequest(f"{kind.__name__}: {error}")
+    if isinstance(error, UnicodeDecodeError):
+        why = f"{error.reason} at byte {error.start}"
+        return InvalidRequest(f"{kind.__name__}: a text in it is not UTF-8: {why}")
+    return MalformedFrame(f"{kind.__name__}: {error}")

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from struct import Struct
-from typing import NamedTuple
 
 from ...errors import MalformedFrame
 
@@ -28,23 +27,36 @@ Buffer = bytes | memoryview
 
 HEADER = Struct("<IBBHQQII")
 HEADER_BYTES = HEADER.size
-LENGTH_BYTES = 4
+LENGTH = Struct("<I")
+LENGTH_BYTES = LENGTH.size
 FRAME_BYTES_MAX = 64 * 1024 * 1024
 """What a frame may have unless the other side has agreed to more."""
 
 CONTROL_BYTES_MAX = 16 * 1024 * 1024
 
 
-class Frame(NamedTuple):
+class Frame:
     """One frame. Control and batches are views into what was received; batches may be none."""
 
-    op: int
-    id: int
-    received: int
-    control: memoryview
-    batches: memoryview
-    byte_length: int
-    flags: int = 0
+    __slots__ = ("batches", "byte_length", "control", "flags", "id", "op", "received")
+
+    def __init__(
+        self,
+        op: int,
+        id: int,
+        received: int,
+        control: memoryview,
+        batches: memoryview,
+        byte_length: int,
+        flags: int = 0,
+    ) -> None:
+        self.op = op
+        self.id = id
+        self.received = received
+        self.control = control
+        self.batches = batches
+        self.byte_length = byte_length
+        self.flags = flags
 
 
 def encode_frame(
@@ -97,7 +109,7 @@ class FrameDecoder:
         view = memoryview(data)
         self._needed = LENGTH_BYTES
         while end - position >= LENGTH_BYTES:
-            length = int.from_bytes(view[position : position + LENGTH_BYTES], "little")
+            (length,) = LENGTH.unpack_from(data, position)
             whole = LENGTH_BYTES + length
             if whole < HEADER_BYTES or whole > self.frame_bytes_max:
                 raise MalformedFrame(
@@ -107,7 +119,7 @@ class FrameDecoder:
             if end - position < whole:
                 self._needed = whole
                 break
-            frames.append(_frame(view[position : position + whole]))
+            frames.append(_frame(view, position, whole))
             position += whole
         if position < end:
             self._parts = [data[position:]]
@@ -115,15 +127,14 @@ class FrameDecoder:
         return frames
 
 
-def _frame(view: memoryview) -> Frame:
-    _, op, flags, zero, id, received, control_length, zeros = HEADER.unpack_from(view)
-    control_end = HEADER_BYTES + control_length
-    batches_at = (control_end + 7) & ~7
-    if zero or zeros or control_length > CONTROL_BYTES_MAX or batches_at > len(view):
+def _frame(view: memoryview, at: int, length: int) -> Frame:
+    _, op, flags, zero, id, received, control_length, zeros = HEADER.unpack_from(view, at)
+    batches_at = (HEADER_BYTES + control_length + 7) & ~7
+    if zero or zeros or control_length > CONTROL_BYTES_MAX or batches_at > length:
         raise MalformedFrame(
             f"operation {op} with a control part of {control_length:,} bytes in a frame of "
-            f"{len(view):,}"
+            f"{length:,}"
         )
-    return Frame(
-        op, id, received, view[HEADER_BYTES:control_end], view[batches_at:], len(view), flags
-    )
+    control_at = at + HEADER_BYTES
+    control = view[control_at : control_at + control_length]
+    return Frame(op, id, received, control, view[at + batches_at : at + length], length, flags)

@@ -24,7 +24,11 @@ DURATIONS = 1 << 0
 """Record batches may have durations in place of times: RELATIVE, see batch/format.py. Who does not
 know of it is sent times, and sends times."""
 
-FEATURES = DURATIONS
+ROWS = 1 << 1
+"""Small publishes may come as rows, those of many topics in one frame (PUBLISH_ROWS), and receipts
+go out many to a frame (RECEIPTS). Who does not know of it sends batches, and is sent replies."""
+
+FEATURES = DURATIONS | ROWS
 
 HELLO = Struct("<4sBBHQ")
 HELLO_BYTES = HELLO.size

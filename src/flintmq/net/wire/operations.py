@@ -22,6 +22,7 @@ from typing import Any, get_type_hints
 import msgspec
 
 from ...broker_api import BrokerApi
+from ...model import Durability
 from . import rules
 from .rules import Rule
 
@@ -37,6 +38,7 @@ class Op(IntEnum):
     STAGE = 17
     COMMIT_STAGE = 18
     ABORT_STAGE = 19
+    PUBLISH_ROWS = 20
     # --- topics
     CREATE_TOPIC = 32
     CONFIGURE_TOPIC = 33
@@ -81,6 +83,7 @@ class Op(IntEnum):
     ERROR = 129
     TOPIC_CHANGED = 130
     DRAIN = 131
+    RECEIPTS = 132
 
 
 class Control(msgspec.Struct, array_like=True, gc=False):
@@ -95,6 +98,8 @@ class OpenRequest(Control):
     auth: list[Any] | None = None
     client: str = ""
     resumable: bool = False
+    follows: bool = False
+    """Goes where the leader is: a node that does not lead refuses it with NotLeader."""
 
     def __repr__(self) -> str:
         auth = "nothing" if self.auth is None else "a credential"
@@ -111,6 +116,36 @@ class KnownTopic(Control):
     ttl_ms: int | None = None
 
 
+class MapNode(Control):
+    """A node of a cluster, and where its clients connect."""
+
+    id: int
+    name: str
+    addresses: list[str]
+
+
+class MapGroup(Control):
+    """A group, and who leads it: 0 is nobody."""
+
+    id: int
+    leader: int
+    term: int
+    members: list[int]
+    committed: int = 0
+    applied: int = 0
+    """The last entry that is committed, and applied, as far as the node knows that says this."""
+
+
+class ClusterMap(Control):
+    """Who the nodes of a cluster are, and who leads, as one of them knows it."""
+
+    cluster: bytes
+    nodes: list[MapNode]
+    groups: list[MapGroup]
+    node: int = 0
+    """The node that says this."""
+
+
 class OpenedReply(Control):
     session: bytes
     resumed: bool
@@ -123,6 +158,8 @@ class OpenedReply(Control):
     topics: list[KnownTopic]
     now_ms: int = 0
     """The broker's time: what is held for a reader expires by it, not by the client's clock."""
+    map: ClusterMap | None = None
+    """None: this broker runs alone."""
 
 
 class PublishRequest(Control):
@@ -131,6 +168,53 @@ class PublishRequest(Control):
     auto_create: bool = True
     timeout: float | None = None
     counts: list[int] | None = None
+
+
+class RowFields(Control):
+    """A message that is more than its value."""
+
+    value: bytes
+    content_type: str | None = None
+    key: Any = None
+    """Text or bytes."""
+    headers: dict[str, Any] | None = None
+    """Values are text or bytes."""
+    priority: int = 0
+    expiry: int = 0
+    """Milliseconds since 1970, or below 0 so many after the append; 0 is never."""
+    deliver_at: int = 0
+    """In the same way; 0 is at once."""
+
+
+class RowsRequest(Control):
+    """One publish, or several to one topic, as rows. It has an id of its own."""
+
+    topic: Any
+    sequence: int
+    """Of the first row; the others count on from it."""
+    rows: list[bytes | RowFields]
+    auto_create: bool = True
+    timeout: float | None = None
+    counts: list[int] | None = None
+
+    @property
+    def qos(self) -> int:
+        return 1
+
+
+class PublishRowsRequest(Control):
+    """The first publish has the id of the frame, the others count on from it."""
+
+    producer: str
+    publishes: list[RowsRequest]
+
+
+class ReceiptsReply(Control):
+    """Publishes that were stored as a whole, and for the first time. It has no id itself."""
+
+    durability: Durability
+    places: list[int]
+    """The id of a publish and the offset of its first row, by turns."""
 
 
 class StageRequest(Control):
@@ -437,6 +521,7 @@ OPERATIONS: dict[Op, Operation] = {
         Operation(Op.CANCEL, CancelPieceRequest, rules.ANYBODY),
         Operation(Op.GOODBYE, Control, rules.ANYBODY),
         Operation(Op.PUBLISH, PublishRequest, rules.PUBLISH),
+        Operation(Op.PUBLISH_ROWS, PublishRowsRequest, rules.PUBLISH_EACH),
         Operation(Op.STAGE, StageRequest, rules.STAGE),
         Operation(Op.COMMIT_STAGE, CommitStageRequest, rules.WRITER, BrokerApi.commit),
         Operation(Op.ABORT_STAGE, AbortStageRequest, rules.WRITER, BrokerApi.abort),

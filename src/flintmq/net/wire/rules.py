@@ -98,6 +98,11 @@ def _sets(asker: Asker, control: Any) -> None:
         asker.access.require("publish", _checked(target))
 
 
+def _publishes_each(asker: Asker, control: Any) -> None:
+    for publish in control.publishes:
+        PUBLISH.check(asker, publish)
+
+
 def _consumes_each(asker: Asker, control: Any) -> None:
     for topic in control.topics:
         asker.access.require("consume", _checked(topic))
@@ -145,6 +150,7 @@ OPEN = Rule("a key: the gate itself", _anybody)
 ANYBODY = Rule("nothing", _anybody)
 LIST = Rule("nothing; topics that the key does not see are left out", _anybody)
 PUBLISH = _topic("publish")
+PUBLISH_EACH = Rule(PUBLISH.text, _publishes_each)
 CONSUME = _topic("consume")
 ADMINISTER = _topic("administer")
 LOOK = Rule("`consume` or `administer` on the topic", _looks)

@@ -1,22 +1,24 @@
 """Rows on the wire: raw record batches, and which rows of each are meant. Pure.
 
 A whole batch goes out as the bytes it is. Part of one goes out whole too where that costs little,
-and is cut out where it does not. What was cut for one subscriber is at hand for the next.
+and is cut out where it does not; rows that lie scattered, as one batch in which the others are
+empty. What was cut for one subscriber is at hand for the next.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
+from operator import eq, sub
 
 from ...batch import (
     OBJECTS,
-    UNSTAMPED,
     BatchBuilder,
     RecordBatch,
     RowSource,
     absolute,
     slice_batch,
+    thin_batch,
 )
 from ...errors import InvalidRequest, MalformedFrame
 from ...rows import Origin, Run
@@ -29,8 +31,11 @@ WHOLE_BYTES_MAX = 4096
 KEPT_BYTES_MAX = 4 * 1024 * 1024
 """How much of what was sent last is kept for subscribers that get the same rows."""
 
+FAR = 256
+"""Rows this far from one another go in batches of their own: the empty ones between them cost some
+bytes each."""
 
-Key = tuple[int, int, int, bool]
+Key = tuple[int, int, int, bool, tuple[int, ...]]
 
 
 class RunEncoder:
@@ -50,12 +55,13 @@ class RunEncoder:
         batches: list[Buffer] = []
         for run in runs:
             for source, start, stop, picks in _pieces(run):
-                if isinstance(source, RecordBatch) and _goes_whole(source, start, stop):
-                    batches += self._bytes_of(source, 0, source.row_count, keep, durations)
-                    shift = 0
-                else:
-                    batches += self._bytes_of(source, start, stop, keep, durations)
-                    shift = start
+                shift, cut = start, (start, stop)
+                rows: tuple[int, ...] = ()
+                if isinstance(source, RecordBatch) and _goes_whole(source, start, stop, picks):
+                    shift, cut = 0, (0, source.row_count)
+                elif picks is not None and not _is_dense(picks, start, stop):
+                    rows = tuple(sorted(picks))
+                batches += self._bytes_of((id(source), *cut, durations, rows), source, keep)
                 infos.append(
                     RunInfo(
                         run.origin.topic,
@@ -67,15 +73,13 @@ class RunEncoder:
                 )
         return infos, batches
 
-    def _bytes_of(
-        self, source: RowSource, start: int, stop: int, keep: bool, durations: bool
-    ) -> list[Buffer]:
-        key = (id(source), start, stop, durations)
+    def _bytes_of(self, key: Key, source: RowSource, keep: bool) -> list[Buffer]:
         kept = self._kept.get(key)
         # A builder grows, but a range of its rows never changes.
         if kept is not None and kept[0] is source:
             return kept[1]
-        batch = _cut(source, start, stop)
+        _, start, stop, durations, rows = key
+        batch = _cut(source, start, stop, rows)
         if not durations:
             batch = absolute(batch, batch.append_time)
         parts: list[Buffer] = [batch.header(), batch.body]
@@ -94,12 +98,19 @@ class RunEncoder:
             self._kept_bytes -= sum(map(len, oldest))
 
 
-def _goes_whole(batch: RecordBatch, start: int, stop: int) -> bool:
-    return 2 * (stop - start) >= batch.row_count or batch.byte_length <= WHOLE_BYTES_MAX
+def _goes_whole(batch: RecordBatch, start: int, stop: int, picks: Sequence[int] | None) -> bool:
+    if batch.byte_length <= WHOLE_BYTES_MAX:
+        return True
+    return 2 * (stop - start) >= batch.row_count and _is_dense(picks, start, stop)
+
+
+def _is_dense(picks: Sequence[int] | None, start: int, stop: int) -> bool:
+    return picks is None or 4 * len(picks) >= stop - start
 
 
 def _pieces(run: Run) -> Iterator[tuple[RowSource, int, int, Sequence[int] | None]]:
-    """A run as ranges to send, each with the rows that are meant; rare picks one by one."""
+    """A run as ranges to send, each with the rows that are meant, in the order of the run; those
+    that lie far from the one before begin another."""
     source, start, stop, _, picks, _ = run
     if picks is None:
         yield source, start, stop, None
@@ -107,27 +118,34 @@ def _pieces(run: Run) -> Iterator[tuple[RowSource, int, int, Sequence[int] | Non
     if not picks:
         return
     start, stop = min(picks), max(picks) + 1  # a queue picks in the order of its own
-    if 4 * len(picks) >= stop - start:
-        yield source, start, stop, picks
+    if stop - start <= FAR or _is_dense(picks, start, stop):
+        yield source, *_piece(picks)
         return
-    first = previous = picks[0]
-    for row in picks[1:]:
-        if row != previous + 1:
-            yield source, first, previous + 1, None
-            first = row
-        previous = row
-    yield source, first, previous + 1, None
+    steps = list(map(abs, map(sub, picks[1:], picks)))
+    first = 0
+    if max(steps) >= FAR:
+        for place, step in enumerate(steps, 1):
+            if step >= FAR:
+                yield source, *_piece(picks[first:place])
+                first = place
+    yield source, *_piece(picks[first:])
 
 
-def _cut(source: RowSource, start: int, stop: int) -> RecordBatch:
+def _piece(picks: Sequence[int]) -> tuple[int, int, Sequence[int] | None]:
+    start, stop = min(picks), max(picks) + 1
+    is_range = len(picks) == stop - start and all(map(eq, picks, range(start, stop)))
+    return start, stop, None if is_range else picks
+
+
+def _cut(source: RowSource, start: int, stop: int, rows: Sequence[int]) -> RecordBatch:
     if source.columns & OBJECTS:
         raise InvalidRequest("objects are passed by reference and cannot be sent over a network")
+    if rows:
+        return thin_batch(source, rows)
     if isinstance(source, RecordBatch):
         return slice_batch(source, start, stop)
-    base = source.base_offset
-    builder = BatchBuilder(UNSTAMPED if base == UNSTAMPED else base + start)
-    builder.extend(source, start, stop)
-    return builder.seal()
+    assert isinstance(source, BatchBuilder)
+    return source.cut(start, stop)
 
 
 def decode_runs(

@@ -112,6 +112,10 @@ class CompiledFilter:
         if variant.is_per_batch:
             speaks_for_all = variant.run(source, rows[:1], topic, partition, base, load, 1)
             return list(rows[:limit]) if speaks_for_all else []
+        if variant.narrowing is not None and isinstance(source, RecordBatch):
+            rows, is_answer = variant.narrowing.of(source, rows)
+            if is_answer:
+                return list(rows[:limit])
         left = -1 if limit is None else limit
         return variant.run(source, rows, topic, partition, base, load, left)
 

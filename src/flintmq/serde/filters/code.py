@@ -24,6 +24,7 @@ from .grammar import (
     names_in,
 )
 from .meaning import CALLED, COMPARED, KINDS, MISSING, NUMBERS, ORDERED, PLAIN, field, truth
+from .narrowing import ColumnNarrowing
 
 _Run = Callable[
     [RowSource, Sequence[int], str, int, int, Callable[[int], object] | None, int], list[int]
@@ -34,10 +35,11 @@ class Variant:
     """A filter made for sources of one form: what their missing columns decide is decided.
 
     `verdict` is the answer for every row, if that is known. `is_per_batch` says that one row of a
-    source speaks for all. Otherwise `run` is a function made for the purpose.
+    source speaks for all. Otherwise `run` is a function made for the purpose, and `narrowing` says
+    which rows it need not be asked about.
     """
 
-    __slots__ = ("code", "is_per_batch", "run", "verdict")
+    __slots__ = ("code", "is_per_batch", "narrowing", "run", "verdict")
 
     def __init__(self, root: Node, form: int) -> None:
         known = {name: v for name, v in WITHOUT_COLUMN.items() if form & COLUMN_OF[name]}
@@ -46,11 +48,14 @@ class Variant:
         root = _fold(root, known, is_test=True)
         self.verdict: bool | None = None
         self.is_per_batch = False
+        self.narrowing: ColumnNarrowing | None = None
         if isinstance(root, ConstNode):
             self.verdict = truth(root.value)
             return
         shared = {"topic", "partition"} | ({"timestamp"} if form & TIMES else set())
         self.is_per_batch = shared.issuperset(names_in(root))
+        if form & SEALED:
+            self.narrowing = ColumnNarrowing(root) or None
         writer = _CodeWriter(root, shared, is_sealed=bool(form & SEALED))
         self.code = writer.function()
         self.run: _Run = writer.compiled(self.code)

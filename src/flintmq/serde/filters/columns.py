@@ -21,7 +21,7 @@ from ...errors import Corrupt
 _ROWS_AT_ONCE_MIN = 8
 
 
-def _range_at_once(rows: Sequence[int]) -> range | None:
+def range_at_once(rows: Sequence[int]) -> range | None:
     """The rows from the first to the last of `rows`, unless it is better to read one by one."""
     if len(rows) < _ROWS_AT_ONCE_MIN:
         return None
@@ -30,7 +30,7 @@ def _range_at_once(rows: Sequence[int]) -> range | None:
 
 
 def keys_at_once(source: RecordBatch, rows: Sequence[int]) -> Callable[[int], Key | None]:
-    between = _range_at_once(rows)
+    between = range_at_once(rows)
     if between is None:
         return source.key
     raw, layout = source.payload()
@@ -44,7 +44,7 @@ def header_at_once(
     source: RecordBatch, name: str, rows: Sequence[int]
 ) -> Callable[[int, object], object]:
     """One header of many rows: a function of a row and of what to give where it is missing."""
-    between = _range_at_once(rows)
+    between = range_at_once(rows)
     if between is None:
         return lambda row, missing: source.headers(row).get(name, missing)
     raw, layout = source.payload()

@@ -1,0 +1,182 @@
+"""What the native server of a node knows of who leads, and what it does when that changes.
+
+Clients that follow the leader are taken once this node leads and knows what they have to know of
+its topics; they are sent away when it does not lead any more. Others are served on every node: what
+another leads is asked there, over one connection that follows the leader too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+from ..broker_api import BrokerApi
+from ..config.kinds import Address, shown_address
+from ..errors import FlintError, NotLeader
+from ..net.remote.broker import RemoteBroker
+from ..net.remote.tls import ClientTls
+from ..net.server.native import NativeServer
+from ..net.wire.operations import ClusterMap, MapGroup, MapNode
+from ..observe.logs import event
+from ..raft import Status
+from ..rows import Decoder
+from .identity import NodeRecord
+from .peers import Peers
+
+_log = logging.getLogger(__name__)
+
+EVERYWHERE = ("0.0.0.0", "::", "")
+OPEN_AGAIN_SECONDS = 0.2
+
+
+class LedNode(Protocol):
+    """What is asked of a node."""
+
+    id: int
+
+    @property
+    def local(self) -> BrokerApi: ...
+    def status(self) -> Status: ...
+    def leader(self) -> int: ...
+    def is_leading(self) -> bool: ...
+    def on_leader_changed(self, callback: Callable[[int, int], None]) -> None: ...
+
+
+class ClusterLeadership:
+    """Implements `Leadership` of the native server."""
+
+    def __init__(self, record: NodeRecord, peers: Peers) -> None:
+        self._record, self._peers = record, peers
+        self._node: LedNode | None = None
+        self._server: NativeServer | None = None
+        self._own = ""
+        self._is_ready = False
+        """We lead, and the server knows what clients have to know."""
+        self._learning: asyncio.Task[None] | None = None
+
+    def serve(self, node: LedNode, server: NativeServer) -> None:
+        """From now on. The server has its address later."""
+        self._node, self._server = node, server
+        node.on_leader_changed(self._changed)
+
+    def listens(self, address: Address, peer_host: str) -> str:
+        """Where clients connect, as other nodes tell them."""
+        host = peer_host if address[0] in EVERYWHERE else address[0]
+        self._own = shown_address((host, address[1]))
+        return self._own
+
+    def close(self) -> None:
+        if self._learning is not None:
+            self._learning.cancel()
+
+    # --- Leadership
+
+    def refusal(self) -> NotLeader | None:
+        assert self._node is not None
+        if self._is_ready and self._node.is_leading():
+            return None
+        leader = self._node.leader()
+        known = [self._address(leader)] if leader not in (0, self._node.id) else []
+        return NotLeader(self._node.id, leader, [address for address in known if address])
+
+    def map(self) -> ClusterMap:
+        assert self._node is not None
+        nodes = [
+            MapNode(node, member.name, [at] if (at := self._address(node)) else [])
+            for node, member in enumerate(self._record.members, 1)
+        ]
+        status = self._node.status()
+        group = MapGroup(
+            0,
+            self._node.leader(),
+            status.term,
+            [node.id for node in nodes],
+            status.committed,
+            status.applied,
+        )
+        return ClusterMap(self._record.cluster, nodes, [group], self._record.node)
+
+    def _address(self, node: int) -> str:
+        if node == self._record.node:
+            return self._own
+        state = self._peers.states.get(node)
+        return "" if state is None else state.about.clients
+
+    def addresses(self) -> list[str]:
+        """Of all nodes whose clients' address is known."""
+        nodes = range(1, len(self._record.members) + 1)
+        return [address for node in nodes if (address := self._address(node))]
+
+    # --- changes
+
+    def _changed(self, leader: int, term: int) -> None:
+        assert self._node is not None
+        assert self._server is not None
+        self.close()
+        was_ready, self._is_ready = self._is_ready, False
+        event(
+            _log,
+            logging.INFO,
+            "leader_changed",
+            f"node {self._name(leader)} leads" if leader else "nobody leads",
+            leader=leader,
+            term=term,
+        )
+        if leader == self._node.id:
+            self._learning = asyncio.get_running_loop().create_task(self._begin())
+        elif was_ready:
+            refusal = self.refusal()
+            assert refusal is not None
+            self._server.send_away(refusal)
+
+    def _name(self, node: int) -> str:
+        return self._record.members[node - 1].name
+
+    async def _begin(self) -> None:
+        assert self._node is not None
+        assert self._server is not None
+        try:
+            await self._server.learn_topics(self._node.local)
+        except FlintError:
+            return  # the lead is lost again, or the node stops
+        self._is_ready = True
+
+
+class LeaderBroker:
+    """The broker of whoever leads, over one connection that is made when it is first needed."""
+
+    def __init__(
+        self, addresses: Callable[[], list[str]], decoder: Decoder, tls: ClientTls | None
+    ) -> None:
+        self._addresses, self._decoder, self._tls = addresses, decoder, tls
+        self._broker: RemoteBroker | None = None
+        self._opening: asyncio.Task[None] | None = None
+
+    def of(self, node: int) -> BrokerApi | None:
+        """None: it cannot be asked now."""
+        if self._broker is None and self._opening is None and self._addresses():
+            self._opening = asyncio.get_running_loop().create_task(self._open())
+        return self._broker
+
+    async def _open(self) -> None:
+        scheme = "flint" if self._tls is None else "flints"
+        broker = RemoteBroker(
+            f"{scheme}://{','.join(self._addresses())}",
+            decoder=self._decoder,
+            tls=self._tls,
+        )
+        try:
+            await broker.open()
+            self._broker = broker
+        except FlintError:
+            await asyncio.sleep(OPEN_AGAIN_SECONDS)
+        finally:
+            self._opening = None
+
+    async def close(self) -> None:
+        if self._opening is not None:
+            self._opening.cancel()
+        if self._broker is not None:
+            await self._broker.close()

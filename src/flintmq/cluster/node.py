@@ -1,0 +1,328 @@
+"""A node of a cluster: the directory, the group in it, the lines to its peers, and time.
+
+    node = ClusterNode(LocalFileSystem(path), transport, node=1, founders=(1, 2, 3))
+    await node.open()
+    node.broker          every verb, wherever it is led
+    await node.close()
+
+One group, number 0, holds everything. Ticks come by the node's own clock, or by hand: then whoever
+made it calls `tick`, as a test does that has no time to lose.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from random import Random
+from typing import Any
+
+from ..broker_api import BrokerApi
+from ..clock import Clock, SystemClock, Timer
+from ..engine.broker import Broker
+from ..engine.host import Host
+from ..engine.state.staging import STAGED_SECONDS, Staging
+from ..errors import Closed, FlintError, InvalidRequest
+from ..raft import NOBODY, Membership, RaftMessage, RaftSettings, Status
+from ..raft.leader import Leader
+from ..rows import Decoder
+from ..storage.filesystem import FileSystem
+from .installing import Shipping
+from .replicated import ReplicatedBroker
+from .replicated_log import ReplicatedLog
+from .shard_host import RECLAIM_SECONDS, ShardHost
+from .shipping import BYTES_PER_SECOND
+from .storage import KEEP_BYTES, found, is_member
+from .transport import Transport
+
+TICK_SECONDS = 0.1
+ELECTION_TICKS = 10
+HAND_OVER_SECONDS = 1.0
+UNLIMITED_BYTES = 1 << 40
+"""What is not committed is bounded by what the proposer lets in."""
+
+BrokerOf = Callable[[int], BrokerApi | None]
+"""How a node asks another for what that one leads: by its id. Over the network a RemoteBroker to
+it; inside one process, that node's own. None: it cannot be asked now."""
+
+
+class ClusterNode:
+    def __init__(
+        self,
+        filesystem: FileSystem,
+        transport: Transport,
+        *,
+        node: int,
+        founders: Sequence[int] = (),
+        broker_of: BrokerOf | None = None,
+        clock: Clock | None = None,
+        decoder: Decoder | None = None,
+        random: Random | None = None,
+        tick_seconds: float = TICK_SECONDS,
+        election_ticks: int = ELECTION_TICKS,
+        lease_reads: bool = True,
+        keep_bytes: int = KEEP_BYTES,
+        snapshot_rate: int = BYTES_PER_SECOND,
+        reclaim_seconds: float = RECLAIM_SECONDS,
+        staging: Staging | None = None,
+        staged_seconds: float = STAGED_SECONDS,
+        **settings: Any,
+    ) -> None:
+        """`founders` are needed for a blank directory, and make it a founder's. Without
+        `tick_seconds` (0) time passes for the group when `tick` is called. `settings` are those of
+        the host of the directory."""
+        self.id = node
+        self.filesystem, self._transport = filesystem, transport
+        self._founders = Membership(tuple(sorted(founders)))
+        self._log = ReplicatedLog()
+        host = Host(filesystem, log_of=lambda group: self._log, **settings)
+        self.local = Broker(
+            clock, decoder, host=host, staging=staging, staged_seconds=staged_seconds
+        )
+        """The broker of this node: its verbs raise NotLeader where another leads."""
+        self._ticking = SystemClock()
+        self._tick_seconds = tick_seconds
+        self._ticked_at = 0.0
+        self._timer: Timer | None = None
+        self._keep_bytes, self._reclaim_seconds = keep_bytes, reclaim_seconds
+        self._random = random or Random()
+        self._settings = RaftSettings(
+            node=node,
+            election_ticks=election_ticks,
+            lease_reads=lease_reads,
+            forward_proposals=False,
+            tells_commit_at_once=False,
+            uncommitted_bytes_max=UNLIMITED_BYTES,
+        )
+        self._incarnations: dict[int, int] = {}
+        self._connected: set[int] = set()
+        self._listeners: list[Callable[[int, int], None]] = []
+        self._told = (NOBODY, 0)
+        self._host: ShardHost | None = None
+        self._shipping: Shipping | None = None
+        self._snapshot_rate = snapshot_rate
+        self.broker = ReplicatedBroker(self, broker_of)
+        """Every verb: what another node leads is asked for there."""
+        self.for_peers = ReplicatedBroker(self, None, patience=0.0)
+        """For other nodes: what is not led here is refused."""
+
+    # --- life
+
+    async def open(self, *, threaded: bool = True) -> None:
+        """Recover the directory and begin to follow. A blank one begins as a founder's."""
+        if self._founders.voters:
+            if self.id not in self._founders.voters:
+                raise InvalidRequest(f"node {self.id} is none of {self._founders.voters}")
+            found(self.filesystem, self._founders)
+        elif not is_member(self.filesystem):
+            raise InvalidRequest(
+                f"{self.filesystem.describe()} is not the directory of a node of a cluster; name "
+                "the founders, or join a cluster"
+            )
+        await self.local.open(threaded=threaded)
+        kept = self.local.host.kept[0]
+        self._host = self._driven()
+        self._shipping = Shipping(kept, self._transport.send_shipping, self, self._snapshot_rate)
+        on_failed = self.local.host.on_failed
+
+        def failed(error: FlintError) -> None:
+            self.host.stop(error)
+            if on_failed is not None:
+                on_failed(error)
+
+        self.local.host.on_failed = failed
+        self._transport.start(self)
+        self._ticked_at = self._ticking.monotonic()
+        self._arm()
+        self._found_at_once()
+
+    def _driven(self) -> ShardHost:
+        host = ShardHost(
+            self._settings,
+            self.local.host.kept[0],
+            self._log,
+            self._ticking,
+            self._random,
+            self._send,
+            self.make_good,
+            keep_bytes=self._keep_bytes,
+            reclaim_seconds=self._reclaim_seconds,
+        )
+        host.on_changed.append(self._tell_changed)
+        host.on_too_far_behind = self._give_checkpoint
+        host.before_leading = self._begins_to_lead
+        return host
+
+    def drive_anew(self) -> ShardHost:
+        """The host of the shard was retired: another goes on, from what is applied now."""
+        self._host = host = self._driven()
+        self._tell_changed()
+        return host
+
+    def _give_checkpoint(self, peers: list[int]) -> None:
+        if self._shipping is not None:
+            self._shipping.sender.needed_by(peers)
+
+    async def close(self) -> None:
+        """Hand the lead over, write what is left, and stop."""
+        if self._shipping is not None:
+            await self._shipping.close()
+        if self._host is not None and not self._host.is_stopped:
+            await self.drained()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._handed_over(), HAND_OVER_SECONDS)
+        await self.stop()
+        await self.local.close()
+
+    async def drained(self) -> None:
+        """Wait until what was decided here is committed, if that does not take long."""
+        proposer = self.local.shard.proposer
+        proposer.end_turn()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(proposer.wait_quiet(), HAND_OVER_SECONDS)
+
+    async def _handed_over(self) -> None:
+        host, successor = self.host, self._successor()
+        if successor == NOBODY:
+            return
+        self.hand_over(successor)
+        changed = asyncio.Event()
+        host.on_changed.append(changed.set)
+        while host.is_leading and not host.is_stopped:
+            changed.clear()
+            await changed.wait()
+
+    async def stop(self) -> None:
+        """Take no part any more, at once; the directory stays open."""
+        if self._shipping is not None:
+            await self._shipping.close()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._host is not None:
+            self._host.stop(Closed("the broker"))
+        await self._transport.close()
+
+    @property
+    def host(self) -> ShardHost:
+        assert self._host is not None, "the node was opened"
+        return self._host
+
+    def _begins_to_lead(self) -> None:
+        self.local.begins_to_lead()
+
+    # --- looking
+
+    def status(self) -> Status:
+        """Of group 0."""
+        return self.host.raft.status()
+
+    def leader(self) -> int:
+        """Who leads, as far as is known here; 0: nobody."""
+        return NOBODY if self._host is None or self._host.is_stopped else self._host.leader
+
+    def is_leading(self) -> bool:
+        """Whether verbs are decided here, now."""
+        return self._host is not None and self._host.is_leading
+
+    async def confirm_lead(self) -> None:
+        """Wait until it is certain that nobody else led when this was asked. Raises NotLeader."""
+        await self.host.lead.confirm()
+
+    def on_leader_changed(self, callback: Callable[[int, int], None]) -> None:
+        """`callback(leader, term)` is called when another leads, or nobody (0). Of this node only
+        once its verbs are decided."""
+        self._listeners.append(callback)
+
+    def _tell_changed(self) -> None:
+        host = self.host
+        leader = host.leader if host.leader != self.id or host.is_leading else NOBODY
+        if host.is_stopped:
+            leader = NOBODY
+        if (leader, host.term) != self._told:
+            self._told = (leader, host.term)
+            for tell in list(self._listeners):
+                tell(*self._told)
+
+    # --- wishes
+
+    def hand_over(self, to: int = NOBODY) -> None:
+        """Have another node lead: that one, or the one that is furthest."""
+        successor = to or self._successor()
+        if successor != NOBODY:
+            self.host.hand_over(successor)
+
+    def _successor(self) -> int:
+        role = self.host.raft.role
+        if not isinstance(role, Leader):
+            return NOBODY
+        voters = self._connected.intersection(self.host.raft.membership.all_voters())
+        live = [peer for peer in role.peers() if peer in voters and role.progress[peer].is_live()]
+        return max(live, key=lambda peer: role.progress[peer].match, default=NOBODY)
+
+    def _found_at_once(self) -> None:
+        """Nobody has led yet: the first of the founders does, without a timeout."""
+        host = self.host
+        voters = host.raft.membership.voters
+        if host.raft.log.last_index() == 1 and host.leader == NOBODY and self.id == min(voters):
+            host.campaign()
+
+    # --- time
+
+    def tick(self) -> None:
+        """A tick's time has passed."""
+        self.host.tick()
+
+    def _arm(self) -> None:
+        if self._tick_seconds:
+            due = max(0.0, self._ticked_at + self._tick_seconds - self._ticking.monotonic())
+            self._timer = self._ticking.call_later(due, self._tick)
+
+    def _tick(self) -> None:
+        self.make_good()
+        if self._timer is not None:
+            self._arm()
+
+    def make_good(self) -> None:
+        """Give the group all ticks that are due, also those that were missed while the loop was
+        held up: leases count on them."""
+        if not self._tick_seconds:
+            return
+        now = self._ticking.monotonic()
+        missed = int((now - self._ticked_at) / self._tick_seconds)
+        # More than a few timeouts change nothing any more.
+        for _ in range(min(missed, 4 * self._settings.election_ticks)):
+            self.host.tick()
+        self._ticked_at += missed * self._tick_seconds
+
+    # --- what the lines tell
+
+    def receive(self, peer: int, messages: Sequence[RaftMessage]) -> None:
+        if self._host is not None:
+            self._host.receive([message for message in messages if message.sender == peer])
+
+    def receive_shipping(self, peer: int, kind: int, body: memoryview) -> None:
+        if self._shipping is not None:
+            self._shipping.receive(peer, kind, body)
+
+    def peer_connected(self, peer: int, incarnation: int) -> None:
+        known = self._incarnations.get(peer)
+        self._incarnations[peer] = incarnation
+        self._connected.add(peer)
+        if self._host is None or self._host.is_stopped:
+            return
+        if known is not None and known != incarnation:
+            self._host.peer_restarted(peer)
+        self._found_at_once()
+
+    def peer_lost(self, peer: int) -> None:
+        self._connected.discard(peer)
+        if self._host is not None and not self._host.is_stopped:
+            self._host.peer_lost(peer)
+
+    def _send(self, messages: list[RaftMessage]) -> None:
+        by_peer: dict[int, list[RaftMessage]] = {}
+        for message in messages:
+            by_peer.setdefault(message.receiver, []).append(message)
+        for peer, lot in by_peer.items():
+            self._transport.send(peer, lot)

@@ -1,0 +1,108 @@
+"""Messages in work when the lead changes: kept for who works on them, handed out by one leader."""
+
+from __future__ import annotations
+
+import pytest
+
+from flintmq.broker_api import BrokerApi, Grant, Joining, MemberApi
+from flintmq.errors import LeaseLost, NotLeader
+from flintmq.testing import ManualClock
+
+from .nodes import Cluster, publish
+
+pytestmark = pytest.mark.slow
+
+
+async def join(broker: BrokerApi, holder: str) -> MemberApi:
+    return await broker.join_group(Joining("orders", "g", holder))
+
+
+def offsets(grant: Grant | None) -> list[int]:
+    return [] if grant is None else [message.offset or 0 for message in grant.rows]
+
+
+async def test_what_is_acked_stays_so_whoever_leads(cluster: Cluster) -> None:
+    leader = await cluster.led()
+    await publish(leader.broker, *[b"%d" % number for number in range(10)])
+    member = await join(leader.broker, "one")
+    grant = await member.take(6, 30.0, 0)
+    assert grant is not None
+    await member.ack([(grant.token, [(0, 4)])])
+    await member.release([(grant.token, [(4, 6)])])
+    await publish(leader.broker, b"10")  # nobody waits for a release; it is committed before this
+
+    await cluster.kill(leader.id)
+
+    second = await cluster.led()
+    assert sorted(offsets(await (await join(second.broker, "two")).take(20, 30.0, 0))) == [
+        4, 5, 6, 7, 8, 9, 10,
+    ]  # fmt: skip
+
+
+async def test_who_comes_back_has_what_it_worked_on(cluster: Cluster) -> None:
+    leader = await cluster.led()
+    await publish(leader.broker, b"0", b"1", b"2")
+    grant = await (await join(leader.broker, "one")).take(2, 30.0, 0)
+    assert grant is not None
+    await publish(leader.broker, b"3")  # what was handed out is committed before it
+
+    await cluster.kill(leader.id)
+
+    second = await cluster.led()
+    other = await join(second.broker, "two")
+    assert offsets(await other.take(10, 30.0, 0)) == [2, 3]
+    again = await join(second.broker, "one")
+    await again.extend([(grant.token, [(0, 2)])], 30.0)
+    await again.ack([(grant.token, [(0, 2)])])
+    assert offsets(await other.take(10, 30.0, 0)) == []
+
+
+async def test_who_does_not_come_back_in_time_has_lost_it(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    clock = ManualClock()
+    async with Cluster(tmp_path_factory.mktemp("late"), clock=clock) as cluster:
+        leader = await cluster.led()
+        await publish(leader.broker, b"0")
+        grant = await (await join(leader.broker, "one")).take(1, 30.0, 0)
+        assert grant is not None
+        await publish(leader.broker, b"1")
+        await cluster.kill(leader.id)
+        second = await cluster.led()
+        other = await join(second.broker, "two")
+        assert offsets(await other.take(10, 30.0, 0)) == [1]
+
+        await clock.advance(6)
+
+        assert offsets(await other.take(10, 30.0, 0)) == [0]
+        with pytest.raises(LeaseLost):
+            await (await join(second.broker, "one")).extend([(grant.token, [(0, 1)])], 30.0)
+
+
+async def test_a_leader_that_is_cut_off_hands_out_nothing(cluster: Cluster) -> None:
+    leader = await cluster.led()
+    await publish(leader.broker, b"0")
+    member = await join(leader.local, "one")
+    cluster.network.cut_off(leader.id)
+    await cluster.until(lambda: not leader.host.raft.has_lease(), "its lease has run out")
+    assert leader.is_leading(), "it does not know yet that nobody hears it"
+
+    with pytest.raises(NotLeader):
+        await member.take(1, 30.0, 0)
+
+    second = await cluster.led()
+    assert offsets(await (await join(second.broker, "two")).take(1, 30.0, 0)) == [0]
+
+
+async def test_tokens_of_a_later_leader_are_higher(cluster: Cluster) -> None:
+    leader = await cluster.led()
+    await publish(leader.broker, b"0", b"1")
+    first = await (await join(leader.broker, "one")).take(1, 30.0, 0)
+    await cluster.kill(leader.id)
+    second = await cluster.led()
+
+    later = await (await join(second.broker, "two")).take(1, 30.0, 0)
+
+    assert first is not None
+    assert later is not None
+    assert later.token > first.token

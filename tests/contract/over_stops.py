@@ -1,0 +1,204 @@
+"""Three nodes behind sockets, whose leader is stopped at a random moment of every test.
+
+The client knows all three, and goes where the leader is. After how many turns of the event loop
+the leader is stopped follows from the name of the test and from a number; what happens in those
+turns depends on the machine. So this way runs on request, with as many numbers as there is time
+for:
+
+    FLINTMQ_STOPS=1 pytest tests/contract --effort all -n 2 -k cluster-stops
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import flintmq
+from flintmq.cluster.node import ClusterNode
+from flintmq.errors import NotLeader
+from flintmq.net.remote.broker import RemoteBroker
+from flintmq.net.server.native import NativeServer
+from flintmq.net.wire.operations import ClusterMap, MapGroup
+from flintmq.testing import ManualClock
+
+from .over_cluster import ContractCluster
+
+STOPS = "FLINTMQ_STOPS"
+TURNS = (1, 600)
+"""After how many turns of the event loop the leader is stopped, at least and at most. Most tests
+take a few hundred."""
+
+_LIVE = "a live feed begins anew with another leader, and QoS 0 is sent at most once"
+_FIGURES = "figures are counted by who leads, and begin anew with another"
+_AGAIN = "the first answer was lost; the second one says that it was there already, or is full now"
+_ONCE = "what may not be done twice is not asked again, and its outcome is unknown"
+_GRACE = "what was handed out is kept for its consumer for some seconds, also if nobody heard of it"
+_WAITS = "who waits for partitions hears of them from the leader at which it began to wait"
+NOT_WITH_STOPS = {
+    "test_live.py": _LIVE,
+    "test_patterns.py": _LIVE,
+    "test_the_same_holds_for_a_feed": _LIVE,
+    "test_publish_many_at_qos_0_stores_nothing": _LIVE,
+    "test_sending_at_qos_0_reaches_live_feeds_only": _LIVE,
+    "test_a_feed_gets_what_goes_to_any_partition": _LIVE,
+    "test_filters_work_over_partitions": _LIVE,
+    "test_live_feeds_hear_of_a_commit": _LIVE,
+    "test_a_delayed_message_that_is_gone_when_due_is_counted": _LIVE,
+    "test_a_ttl_takes_as_long_as_it_says": _FIGURES,
+    "test_drop_oldest_takes_the_oldest_read_or_not": _FIGURES,
+    "test_the_first_message_behind_an_emptied_topic_sets_an_alarm_of_its_own": _FIGURES,
+    "test_ttl_and_age_end_a_message_whichever_is_first": _FIGURES,
+    "test_a_delayed_message_whose_time_ends_before_it_comes_never_comes": _FIGURES,
+    "test_waits_say_who_held_publishers_back": _FIGURES,
+    "test_stats_under_load_agree_with_themselves": _FIGURES,
+    "test_sequences_come_in_any_order_with_gaps": _AGAIN,
+    "test_producers_and_topics_are_told_apart": _AGAIN,
+    "test_publish_many_says_of_each_message_whether_it_was_dropped": _AGAIN,
+    "test_a_topic_deleted_under_its_members_ends_them_with_an_error": _ONCE,
+    "test_deleting_the_topic_raises_into_who_waits": _ONCE,
+    "test_a_poll_that_waits_passes_over_what_the_filter_rejects": _GRACE,
+    "test_whoever_lost_a_lease_can_do_nothing_to_the_message": _GRACE,
+    "test_a_poll_that_waits_hears_of_added_partitions": _WAITS,
+}
+"""Promises that end with the leader, and why."""
+
+
+def connect_with_stops(directory: Path, seed: int, **options: Any) -> flintmq.Client:
+    clock = options["clock"]
+    client = flintmq.connect("flint://127.0.0.1:1", **options)
+    far = client._broker
+    assert isinstance(far, RemoteBroker)
+    cluster = StoppedCluster(directory, far, clock, Random(seed))
+    far.open = cluster.begin  # type: ignore[method-assign]
+    far.close = cluster.end  # type: ignore[method-assign]
+    clock.wait_also_for(cluster.settled)
+    return client
+
+
+class NodeLead:
+    """Implements `Leadership` of the native server."""
+
+    def __init__(self, node: ClusterNode, addresses: dict[int, str]) -> None:
+        self._node, self._addresses = node, addresses
+        self.server = NativeServer(node.local, leadership=self)
+        self.is_ready = False
+        self.learning: asyncio.Task[None] | None = None
+        node.on_leader_changed(self._changed)
+
+    def refusal(self) -> NotLeader | None:
+        if self.is_ready and self._node.is_leading():
+            return None
+        leader = self._node.leader()
+        known = [self._addresses[leader]] if leader in self._addresses else []
+        return NotLeader(self._node.id, leader, known if leader != self._node.id else [])
+
+    def map(self) -> ClusterMap:
+        return ClusterMap(b"c" * 16, [], [MapGroup(0, self._node.leader(), 1, [1, 2, 3])])
+
+    def _changed(self, leader: int, term: int) -> None:
+        was_ready, self.is_ready = self.is_ready, False
+        if leader == self._node.id:
+            self.learning = asyncio.get_running_loop().create_task(self._learn())
+        elif was_ready and (refusal := self.refusal()) is not None:
+            self.server.send_away(refusal)
+
+    async def _learn(self) -> None:
+        await self.server.learn_topics(self._node.local)
+        self.is_ready = True
+
+
+class StoppedCluster(ContractCluster):
+    stopped = 0
+    """In how many tests a leader was stopped, in this process."""
+
+    def __init__(
+        self, directory: Path, far: RemoteBroker, clock: ManualClock, random: Random
+    ) -> None:
+        super().__init__(directory, clock=clock)
+        self._far, self._random = far, random
+        self._open, self._close = far.open, far.close
+        self._leads: dict[int, NodeLead] = {}
+        self._addresses: dict[int, str] = {}
+        self._is_open = False
+        self._turns = 0
+        self._stopping: asyncio.Task[None] | None = None
+
+    async def begin(self) -> None:
+        for id in self.ids:
+            node = self.nodes[id] = self.make(id)
+            self._leads[id] = NodeLead(node, self._addresses)
+        await self.open()
+        addresses = []
+        for id, lead in self._leads.items():
+            host, port = await lead.server.start("127.0.0.1", 0)
+            self._addresses[id] = f"{host}:{port}"
+            addresses.append((host, port))
+        self._far.link.dialer.addresses = addresses
+        await self._open()
+        self._is_open = True
+        self._turns = self._random.randrange(*TURNS)
+        self._count()
+
+    def _count(self) -> None:
+        self._turns -= 1
+        if self._turns > 0 and self._is_open:
+            asyncio.get_running_loop().call_soon(self._count)
+        elif self._is_open:
+            self._stopping = asyncio.get_running_loop().create_task(self._stop_leader())
+
+    async def _stop_leader(self) -> None:
+        leader = self.leader()
+        if leader is None:
+            return
+        StoppedCluster.stopped += 1
+        await self._drop(leader.id)
+        await self.kill(leader.id)
+
+    async def _drop(self, id: int) -> None:
+        """Its clients lose their connections, as when a process ends."""
+        lead = self._leads.pop(id)
+        for connection in list(lead.server.connections):
+            connection.abort()
+        await lead.server.close()
+
+    async def end(self) -> None:
+        self._is_open = False
+        if self._stopping is not None:
+            await self._stopping
+        await self._close()
+        for id in list(self._leads):
+            await self._drop(id)
+        await self.stop()
+
+    # --- what is on its way
+
+    async def settled(self) -> bool:
+        waited = False
+        quiet = 0
+        while self._is_open and quiet < 3:
+            quiet += 1
+            while self._is_open and self._is_in_flight():
+                waited, quiet = True, 0
+                await asyncio.sleep(0 if self.leader() is not None else 0.001)
+            if await super().settled():
+                waited, quiet = True, 0
+            await asyncio.sleep(0)
+        return waited
+
+    def _is_in_flight(self) -> bool:
+        ours, leader = self._far.link._connection, self.leader()
+        if self._stopping is not None and not self._stopping.done():
+            return True
+        if ours is None or leader is None or leader.id not in self._leads:
+            return True
+        theirs = list(self._leads[leader.id].server.connections)
+        if len(theirs) != 1:
+            return True
+        return bool(
+            ours._out
+            or theirs[0]._out
+            or ours.bytes_sent != theirs[0].bytes_received
+            or theirs[0].bytes_sent != ours.bytes_received
+        )

@@ -1,0 +1,399 @@
+"""The engine itself under faults: three real nodes, journals on simulated disks, rough lines.
+
+First with faults, then in calm weather: then a leader is found, all that clients still wait for is
+answered, and all nodes hold the same. Everything is drawn from one seed and happens on one loop, in
+simulated time: the same seed tells the same story.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+from unittest.mock import patch
+
+from flintmq.broker_api import BrokerApi
+from flintmq.clock import SystemClock
+from flintmq.engine.host import Host
+from flintmq.errors import FlintError
+from flintmq.testing import SimulatedFileSystem
+from flintmq.testing.simulated_filesystem import Crashed
+from tests.simulation.engine_clients import (
+    EngineConsumer,
+    EnginePublisher,
+    EngineReader,
+    EngineStager,
+    everything,
+)
+from tests.simulation.engine_judges import Judges
+from tests.simulation.engine_life import LifeClock, NodeLife
+from tests.simulation.engine_network import RoughNetwork
+from tests.simulation.invariants import Violation
+from tests.simulation.simulated_loop import LoopStuck, SimulatedLoop
+from tests.simulation.world import SimulationFailed
+
+NODES = (1, 2, 3)
+CALM_SECONDS_MAX = 60.0
+TIMES = (
+    "cluster.shard_host.perf_counter",
+    "cluster.lead.monotonic",
+    "engine.recovery.perf_counter",
+    "engine.proposer.thread_time",
+)
+"""Where the machine's time decides what is done when."""
+
+
+@dataclass(frozen=True, slots=True)
+class EnginePlan:
+    """What a seed decides before anything happens."""
+
+    seconds: float
+    delay: tuple[float, float]
+    sync_seconds: tuple[float, float]
+    loss: float
+    repeat: float
+    fault_every: float
+    rest_seconds: float
+    topics: tuple[str, ...]
+    publishers: int
+    consumers: int
+    stagers: int
+    checkpoint_bytes: int
+    file_bytes: int
+    lease_reads: bool
+    reclaim_seconds: float
+    faults: tuple[str, ...]
+
+
+def draw_engine_plan(random: Random) -> EnginePlan:
+    return EnginePlan(
+        seconds=random.uniform(6.0, 20.0),
+        delay=(0.0005, random.choice((0.002, 0.01, 0.04))),
+        sync_seconds=(0.001, random.choice((0.003, 0.01, 0.03))),
+        loss=random.choice((0.0, 0.0, 0.02, 0.1)),
+        repeat=random.choice((0.0, 0.02, 0.1)),
+        fault_every=random.choice((0.5, 1.0, 2.0, 3.0)),
+        rest_seconds=random.choice((0.05, 0.2, 0.5)),
+        topics=("a", "b")[: random.choice((1, 2))],
+        publishers=random.choice((1, 2, 3)),
+        consumers=random.choice((0, 1, 2, 3)),
+        stagers=random.choice((0, 1, 1)),
+        checkpoint_bytes=random.choice((2_000, 20_000, 1 << 20)),
+        file_bytes=random.choice((4096, 1 << 16)),
+        lease_reads=random.random() < 0.8,
+        reclaim_seconds=random.choice((0.5, 2.0, 5.0)),
+        faults=tuple(name for name in EngineFaults.NAMES if random.random() < 0.75) or ("crash",),
+    )
+
+
+@dataclass(slots=True)
+class EngineReport:
+    seed: int
+    counts: Counter[str]
+    digest: str
+    trace: list[str] = field(default_factory=list)
+
+
+class EngineWorld:
+    def __init__(self, seed: int, loop: SimulatedLoop, random: Random, *, trace: bool) -> None:
+        self.seed, self.loop, self.random = seed, loop, random
+        self.plan = draw_engine_plan(random)
+        self.counts: Counter[str] = Counter()
+        self.judges = Judges(self.counts)
+        self.is_calm = False
+        self.trace: list[str] | None = [] if trace else None
+        plan = self.plan
+        self.network = RoughNetwork(
+            loop, random, self.counts, delay=plan.delay, loss=plan.loss, repeat=plan.repeat
+        )
+        self.disks = {id: SimulatedFileSystem() for id in NODES}
+        self.lives: dict[int, NodeLife] = {}
+        self._terms: set[int] = set()
+        self._broken: asyncio.Future[None] = loop.create_future()
+        """Fails with the first promise that is broken."""
+
+    # --- looking
+
+    def note(self, text: str) -> None:
+        self.judges.note(text)
+        if self.trace is not None:
+            self.trace.append(f"{self.loop.time():>9.4f} {text}")
+
+    def broken(self, error: BaseException) -> None:
+        if not self._broken.done():
+            self._broken.set_exception(error)
+
+    def up(self) -> list[NodeLife]:
+        return [life for life in self.lives.values() if life.is_up]
+
+    def leader(self) -> NodeLife | None:
+        leading = [life for life in self.up() if life.node.is_leading()]
+        return max(leading, key=lambda life: life.node.host.term, default=None)
+
+    def raised(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """A callback or a task that nobody waits for has raised."""
+        error = context.get("exception")
+        if isinstance(error, Crashed):
+            for life in self.up():
+                life.look_for_power()
+        elif isinstance(error, Violation) or (error and not isinstance(error, FlintError)):
+            self.broken(error)
+
+    def _applied(self, life: NodeLife, index: int) -> None:
+        try:
+            self.judges.applied(life.id, index, life.node.local)
+        except Violation as error:
+            self.broken(error)
+
+    # --- lives
+
+    async def start(self, id: int) -> None:
+        random, plan = self.random, self.plan
+        clock = LifeClock(self.loop, random.uniform(0.99, 1.01), random.randrange(-300, 300))
+        life = NodeLife(
+            id,
+            self.disks[id],
+            self.network,
+            clock,
+            random,
+            founders=NODES,
+            sync_seconds=plan.sync_seconds,
+            broker_of=self._broker_of(id),
+            on_applied=self._applied,
+            on_power_gone=self.power_gone,
+            lease_reads=plan.lease_reads,
+            reclaim_seconds=plan.reclaim_seconds,
+            checkpoint_bytes=plan.checkpoint_bytes,
+            journal_file_bytes=plan.file_bytes,
+        )
+        self.lives[id] = life
+        life.node.on_leader_changed(lambda leader, term: self._leads(id, leader, term))
+        await life.open()
+        recovery = life.node.local.host.recovery
+        if recovery is not None and recovery.torn_bytes:
+            self.counts["torn writes found"] += 1
+        self.note(f"node {id} starts")
+
+    def _leads(self, id: int, leader: int, term: int) -> None:
+        self.note(f"node {id} hears that {leader} leads term {term}")
+        if leader == id and term not in self._terms:
+            self._terms.add(term)
+            self.counts["elections"] += 1
+
+    def _broker_of(self, id: int) -> Callable[[int], BrokerApi | None]:
+        def broker_of(leader: int) -> BrokerApi | None:
+            life = self.lives.get(leader)
+            if life is None or not life.is_up or self.network.is_cut(id, leader):
+                return None
+            return life.node.for_peers
+
+        return broker_of
+
+    def power_gone(self, life: NodeLife) -> None:
+        """What was not synced is lost, or torn, by the seed."""
+        self.counts["crashes"] += 1
+        self.note(f"node {life.id} loses its power")
+        after = life.disk.crash(self.random)
+        self.disks[life.id] = after
+        life.end()
+        if not self.is_calm:
+            delay = self.random.choice((0.05, 0.5, 2.0, 4.0))
+            self.loop.call_later(delay, self._start_again, life.id)
+
+    def _start_again(self, id: int) -> None:
+        if not self.lives[id].is_up and not self.is_calm:
+            self.spawn(self.start(id), f"start {id}")
+
+    def spawn(self, work: Any, name: str) -> asyncio.Task[None]:
+        task: asyncio.Task[None] = self.loop.create_task(work, name=name)
+
+        def done(task: asyncio.Task[None]) -> None:
+            if not task.cancelled() and (error := task.exception()) is not None:
+                self.broken(error)
+
+        task.add_done_callback(done)
+        return task
+
+    # --- the two phases
+
+    async def run(self) -> None:
+        for id in NODES:
+            await self.start(id)
+        plan = self.plan
+        clients = [
+            *(EnginePublisher(self, f"publisher {n}") for n in range(plan.publishers)),
+            *(EngineConsumer(self, f"consumer {n}") for n in range(plan.consumers)),
+            *(EngineStager(self, f"stager {n}") for n in range(plan.stagers)),
+            EngineReader(self, "reader"),
+        ]
+        tasks = [self.spawn(client.run(), client.name) for client in clients]
+        faults = self.spawn(EngineFaults(self).run(), "faults")
+        await self._or_broken(asyncio.sleep(plan.seconds))
+        faults.cancel()
+        await self._be_calm(tasks)
+
+    async def _or_broken(self, work: Any) -> Any:
+        task = self.loop.create_task(work, name="watch")
+        await asyncio.wait((task, self._broken), return_when=asyncio.FIRST_COMPLETED)
+        if self._broken.done():
+            task.cancel()
+            await self._broken
+        return task.result()
+
+    async def _be_calm(self, clients: list[asyncio.Task[None]]) -> None:
+        self.is_calm = True
+        self.note("calm")
+        self.network.calm_down()
+        for id in NODES:
+            life = self.lives[id]
+            life.slow = 1.0
+            life.keep_power()
+            if not life.is_up:
+                await self.start(id)
+        try:
+            await self._or_broken(asyncio.wait_for(asyncio.gather(*clients), CALM_SECONDS_MAX))
+        except TimeoutError:
+            waiting = [task.get_name() for task in clients if not task.done()]
+            raise Violation(f"in calm weather {waiting} wait: {self.picture()}") from None
+        await self._or_broken(self._agreed())
+        for life in self.up():
+            if life.node.host.is_stopped:
+                raise Violation(f"node {life.id} has stopped: {life.node.host.shard.failure!r}")
+        leader = self.leader()
+        assert leader is not None
+        rows = {topic: await everything(leader.node.broker, topic) for topic in self.plan.topics}
+        self.judges.judge(rows)
+        self.counts["messages"] = sum(map(len, rows.values()))
+
+    async def _agreed(self) -> None:
+        until = self.loop.time() + CALM_SECONDS_MAX
+        while True:
+            ends = {life.node.host.raft.log.last_index() for life in self.lives.values()}
+            applied = {life.node.host.shard.proposer.applied for life in self.lives.values()}
+            if len(ends | applied) == 1 and self.leader() is not None:
+                break
+            if self.loop.time() > until:
+                raise Violation(f"no agreement in calm weather: {self.picture()}")
+            await asyncio.sleep(0.1)
+        for life in self.lives.values():
+            # Whatever its number is: all hold it.
+            self.judges.compare(life.id, applied.copy().pop(), life.node.local)
+        self.counts["entries applied"] = applied.pop()
+
+    def picture(self) -> str:
+        return "; ".join(
+            f"node {life.id} {life.node.host.standing.value} term {life.node.host.term} leader "
+            f"{life.node.host.leader} applied {life.node.host.shard.proposer.applied} last "
+            f"{life.node.host.raft.log.last_index()} stopped {life.node.host.is_stopped} "
+            f"failure {life.node.host.shard.failure!r}"
+            for life in self.lives.values()
+        )
+
+
+class EngineFaults:
+    NAMES = (
+        "split", "one_way", "crash", "crash_leader", "crash_all", "cut_power_in_a_write",
+        "transfer", "slow_disk",
+    )  # fmt: skip
+
+    def __init__(self, world: EngineWorld) -> None:
+        self._world, self._random = world, world.random
+
+    async def run(self) -> None:
+        world = self._world
+        while True:
+            await asyncio.sleep(self._random.uniform(0.1, 2 * world.plan.fault_every))
+            name = self._random.choice(world.plan.faults)
+            up = world.up()
+            if up:
+                world.note(f"fault {name}")
+                world.counts[f"fault {name}"] += 1
+                getattr(self, name)(up)
+
+    def _heal_later(self) -> None:
+        seconds = self._random.choice((0.3, 1.5, 4.0))
+        self._world.loop.call_later(seconds, self._world.network.heal)
+
+    def split(self, up: list[NodeLife]) -> None:
+        """One node is alone, in both directions."""
+        alone = self._random.choice(NODES)
+        for other in NODES:
+            if other != alone:
+                self._world.network.cut(alone, other)
+                self._world.network.cut(other, alone)
+        self._heal_later()
+
+    def one_way(self, up: list[NodeLife]) -> None:
+        sender, receiver = self._random.sample(NODES, 2)
+        self._world.network.cut(sender, receiver)
+        self._heal_later()
+
+    def crash(self, up: list[NodeLife]) -> None:
+        self._world.power_gone(self._random.choice(up))
+
+    def crash_leader(self, up: list[NodeLife]) -> None:
+        if (leader := self._world.leader()) is not None:
+            self._world.power_gone(leader)
+
+    def crash_all(self, up: list[NodeLife]) -> None:
+        for life in up:
+            self._world.power_gone(life)
+
+    def cut_power_in_a_write(self, up: list[NodeLife]) -> None:
+        self._random.choice(up).cut_power_after(self._random.choice((0, 1, 1, 2, 3, 5, 20)))
+
+    def transfer(self, up: list[NodeLife]) -> None:
+        if (leader := self._world.leader()) is not None:
+            leader.node.hand_over(self._random.choice((0, *NODES)))
+
+    def slow_disk(self, up: list[NodeLife]) -> None:
+        life = self._random.choice(up)
+        life.slow = self._random.choice((10.0, 50.0))
+
+        def end() -> None:
+            life.slow = 1.0
+
+        self._world.loop.call_later(self._random.uniform(0.5, 3.0), end)
+
+
+@contextmanager
+def simulated_time(loop: SimulatedLoop, random: Random) -> Iterator[None]:
+    """What looks at the machine's clock sees the loop's; what draws by lot draws by the seed."""
+    patches: list[Any] = [patch(f"flintmq.{name}", loop.time) for name in TIMES]
+    patches.append(patch.object(SystemClock, "monotonic", lambda self: loop.time()))
+    patches.append(patch("secrets.randbits", random.getrandbits))
+    patches.append(patch.object(Host, "first_file_bytes", 4096))
+    for one in patches:
+        one.start()
+    try:
+        yield
+    finally:
+        for one in reversed(patches):
+            one.stop()
+
+
+def simulate_engine(seed: int, *, trace: bool = False) -> EngineReport:
+    random = Random(f"engine {seed}")
+    loop = SimulatedLoop(random)
+    with simulated_time(loop, random):
+        world = EngineWorld(seed, loop, random, trace=trace)
+        loop.set_exception_handler(world.raised)
+        try:
+            loop.run_until_complete(world.run())
+        except (Violation, FlintError, LoopStuck) as error:
+            text = str(error) if isinstance(error, Violation) else repr(error)
+            again = f"python -m tests.simulation --engine --seeds {seed}:{seed + 1} --trace"
+            text += f"; see it again by: {again}"
+            now = round(loop.time() * 1_000_000)
+            raise SimulationFailed(seed, now, text, world.trace or []) from error
+        finally:
+            loop.set_exception_handler(lambda loop, context: None)
+            loop.end()
+    world.counts["events"] = loop.events
+    world.counts["virtual ms"] = round(loop.time() * 1000)
+    digest = world.judges.history.hexdigest()
+    return EngineReport(seed, world.counts, digest, world.trace or [])
