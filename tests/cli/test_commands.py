@@ -126,7 +126,7 @@ def test_dump_prints_the_records_of_the_journal(flint: Flint, directory: Path) -
 
     _, rows = as_json(flint, "log", "dump", directory, "--journal", "--topic", "orders")
 
-    assert (rows[-1]["command"], rows[-1]["offset"], rows[-1]["count"]) == ("Append", "10", 1)
+    assert (rows[-1]["command"], rows[-1]["offset"], rows[-1]["count"]) == ("Appends", "10", 1)
 
 
 def test_commands_know_hard_states_in_the_journal(flint: Flint, directory: Path) -> None:

@@ -18,14 +18,14 @@ import sys
 from flintmq.cli import main
 from flintmq.engine.state.topic import TopicState
 
-whole = TopicState.append
+whole = TopicState.append_rows
 
-def broken(self, batch):
-    if b"poison" in bytes(batch.body):
+def broken(self, offset, values, *more):
+    if b"poison" in values:
         raise KeyError("a fault")
-    whole(self, batch)
+    whole(self, offset, values, *more)
 
-TopicState.append = broken
+TopicState.append_rows = broken
 sys.argv[0] = "flintmq"
 main()
 """

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import click
 
 from ..batch import RecordBatch
-from ..engine.commands import Append, Appends, Move, Stage, decode_command, topics_of
+from ..engine.commands import Append, Appends, Move, Stage, decode_command
 from ..errors import FlintError
 from ..storage.backup import JOURNAL
 from ..storage.filesystem import FileSystem
@@ -46,17 +46,16 @@ def records_of(
         for record in frame.records():
             if record.index < start:
                 continue
-            described, concerns = _described(record, _Names(names, record.group))
-            if topic is not None and topic not in concerns:
-                continue
-            yield {
+            place = {
                 "index": str(record.index),
                 "term": str(record.term),
                 **({"raft_group": record.group} if record.group else {}),
                 "file": file,
                 "byte": str(frame.offset),
-                **described,
             }
+            for described in _described(record, _Names(names, record.group)):
+                if topic is None or topic == described.get("topic"):
+                    yield {**place, **described}
     for problem in scan.problems:
         click.echo(f"! {problem}", err=True)
 
@@ -71,31 +70,43 @@ class _Names(NamedTuple):
         return self.known.get((self.group, id), f"({id})")
 
 
-def _described(record: Record, names: _Names) -> tuple[dict[str, Any], Sequence[str]]:
-    """What it says, and the topics it concerns."""
+def _described(record: Record, names: _Names) -> Iterator[dict[str, Any]]:
+    """What it says; a line for each topic that a turn of the event loop has appended to."""
     if record.kind == STATE:
         state = State.of(record.term, record.payload)
-        return {"command": "State", "group": record.group, "what": str(state)}, ()
+        yield {"command": "State", "group": record.group, "what": str(state)}
+        return
     try:
         command = decode_command(bytes(record.payload))
     except FlintError as error:
-        return {"command": "?", "error": str(error)}, ()
-    kind = type(command).__name__
+        yield {"command": "?", "error": str(error)}
+        return
+    said = {"command": type(command).__name__}
     if isinstance(command, Append):
-        batch = command.batch
-        name = names.of(command.topic)
-        place = {"offset": str(batch.base_offset), "count": batch.row_count}
-        return {"command": kind, "topic": name, **place}, (name,)
-    if isinstance(command, Appends):
-        topics = [names.of(id) for id in sorted(topics_of(command))]
-        count = sum(len(rows[2]) for rows in command.rows)
-        count += sum(batch.row_count for batch in command.batches)
-        return {"command": kind, "topics": topics, "count": count}, topics
-    if isinstance(command, Stage):
-        facts = {"writer": command.writer, "number": str(command.number), "part": command.part}
-        return {"command": kind, **facts}, ()
-    if isinstance(command, Move):
-        name, source = names.of(command.target), names.of(command.source)
-        moved = {"from": source, "group": command.group, "count": command.batch.row_count}
-        return {"command": kind, "topic": name, **moved}, (name,)
-    return {"command": kind, "what": str(command)}, ()
+        yield {**said, **_appended(command.topic, command.batch, names)}
+    elif isinstance(command, Appends):
+        batches = iter(command.batches)
+        for topic, offset, values, *_ in command.rows:
+            if values:
+                place = {"offset": str(offset), "count": len(values)}
+                yield {**said, "topic": names.of(topic), **place}
+            else:
+                yield {**said, **_appended(topic, next(batches), names)}
+    elif isinstance(command, Stage):
+        yield {
+            **said,
+            "writer": command.writer,
+            "number": str(command.number),
+            "part": command.part,
+        }
+    elif isinstance(command, Move):
+        moved = {"from": names.of(command.source), "group": command.group}
+        count = command.batch.row_count
+        yield {**said, "topic": names.of(command.target), **moved, "count": count}
+    else:
+        yield {**said, "what": str(command)}
+
+
+def _appended(topic: int, batch: RecordBatch, names: _Names) -> dict[str, Any]:
+    place = {"offset": str(batch.base_offset), "count": batch.row_count}
+    return {"topic": names.of(topic), **place}

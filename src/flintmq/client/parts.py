@@ -19,7 +19,7 @@ class PartVerb:
 
     def __init__(self, part: str, verb: Callable[..., Any]) -> None:
         self._part, self._verb = part, verb
-        self._of_class = _of_class(verb)
+        self._of_class = _of_class(part, verb)
 
     def __set_name__(self, client: type, name: str) -> None:
         for shown in (self._verb, self._of_class):
@@ -34,20 +34,20 @@ class PartVerb:
         return method
 
 
-def _of_class(verb: Callable[..., Any]) -> Callable[..., Any]:
+def _of_class(part: str, verb: Callable[..., Any]) -> Callable[..., Any]:
     """`Client.poll(client, ...)` is `client.poll(...)`."""
     name = verb.__name__
     if iscoroutinefunction(verb):
 
         @wraps(verb)
         async def waited(client: object, *given: Any, **named: Any) -> Any:
-            return await getattr(client, name)(*given, **named)
+            return await getattr(getattr(client, part), name)(*given, **named)
 
         return waited
 
     @wraps(verb)
     def called(client: object, *given: Any, **named: Any) -> Any:
-        return getattr(client, name)(*given, **named)
+        return getattr(getattr(client, part), name)(*given, **named)
 
     return called
 

@@ -24,8 +24,8 @@ HOST = "127.0.0.1"
 AGAIN_SECONDS = (1.0, 30.0)
 """How long a node that has ended is left alone before it is started again."""
 STOP_SECONDS = 30.0
-LEADER_SECONDS = 5.0
-"""How long one attempt to find the leader takes at most."""
+ANSWER_SECONDS = 5.0
+"""How long one attempt to ask a node takes at most."""
 
 
 class PlannedNode(msgspec.Struct, frozen=True):
@@ -133,24 +133,30 @@ class Supervisor:
     async def _tell_ready(self) -> None:
         for event in self._ready.values():
             await event.wait()
-        await self._wait_for_leader()
+        for node in self.plan.nodes:
+            await self._wait_until_it_knows_all(node)
         self._tell(f"{len(self.plan.nodes)} nodes are ready at {self.plan.url}")
         self._tell(
             f"logs and data in {self.plan.directory}; `flintmq cluster status --server "
             f"{self.plan.url}` shows who leads"
         )
 
-    async def _wait_for_leader(self) -> None:
-        """A client opens its session with the leader only."""
+    async def _wait_until_it_knows_all(self, node: PlannedNode) -> None:
+        """A leader, and the addresses of all nodes: whoever asks it is told the whole cluster."""
         while True:
-            broker = RemoteBroker(self.plan.url, timeout=LEADER_SECONDS)
-            try:
+            broker = RemoteBroker(f"flint://{HOST}:{node.clients}", timeout=ANSWER_SECONDS)
+            broker.link.dialer.follows = False
+            with suppress(FlintError):
                 await broker.open()
+            found = broker.link.dialer.map
+            await broker.close()
+            if (
+                found is not None
+                and found.groups[0].leader
+                and all(node.addresses for node in found.nodes)
+            ):
                 return
-            except FlintError:
-                await asyncio.sleep(LEADER_SECONDS / 10)
-            finally:
-                await broker.close()
+            await asyncio.sleep(AGAIN_SECONDS[0] / 10)
 
     async def _keep_up(self, node: PlannedNode) -> None:
         least, most = AGAIN_SECONDS
