@@ -77,7 +77,7 @@ async def status(url: str) -> dict[str, str]:
         stderr=asyncio.subprocess.DEVNULL,
     )
     told, _ = await asking.communicate()
-    return {node["name"]: node["state"] for node in json.loads(told)["nodes"]} if told else {}
+    return {node["name"]: node["role"] for node in json.loads(told)["nodes"]} if told else {}
 
 
 async def leader(url: str) -> str:
@@ -130,7 +130,7 @@ async def main(seconds: float) -> int:
         directory = Path(place) / "cluster"
         cluster = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "flintmq.cli", "cluster", "run", "--nodes", str(NODES)),
-            *("--data-dir", str(directory), "--port", "0"),
+            *("--data-dir", str(directory), "--base-port", "0"),
             stdout=asyncio.subprocess.PIPE,
             start_new_session=True,  # Ctrl-C is for us
         )

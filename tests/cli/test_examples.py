@@ -205,7 +205,7 @@ def test_the_broker_of_the_example_starts_and_stops(line: str, place: Path) -> N
 def test_the_cluster_of_the_example_starts_shows_its_nodes_and_stops(
     line: str, place: Path
 ) -> None:
-    words = [*shlex.split(at_home(line, place))[1:], "--port", "0"]
+    words = [*shlex.split(at_home(line, place))[1:], "--base-port", "0"]
     with subprocess.Popen(
         [sys.executable, "-m", "flintmq.cli", *words], stdout=subprocess.PIPE, text=True
     ) as process:

@@ -57,7 +57,7 @@ def is_running(pid: int) -> bool:
 async def running(directory: Path, nodes: int = 3) -> AsyncIterator[RunningCluster]:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "flintmq.cli", "cluster", "run", "--nodes", str(nodes)),
-        *("--data-dir", str(directory), "--port", "0"),
+        *("--data-dir", str(directory), "--base-port", "0"),
         stdout=asyncio.subprocess.PIPE,
     )
     try:
@@ -115,7 +115,7 @@ async def test_a_client_goes_on_when_the_leader_is_killed_and_nothing_is_lost(
         async def is_whole_again() -> bool:
             status = await cluster.status()
             return status["leader"] not in (None, leader) and all(
-                node["state"] != "down" and not node["behind"] for node in status["nodes"]
+                node["role"] != "down" and not node["behind"] for node in status["nodes"]
             )
 
         await until(is_whole_again, "the node that was killed is started again and catches up")

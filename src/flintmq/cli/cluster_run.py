@@ -20,13 +20,13 @@ from .connecting import run_async
     help="Directory for the data and logs of all nodes.",
 )
 @click.option(
-    "--port",
+    "--base-port",
     type=click.IntRange(0, 65_000),
     default=7600,
     show_default=True,
     help="Port of the first node; the next ones count on by 10. 0 picks free ports.",
 )
-def command(nodes: int, data_dir: Path, port: int) -> int:
+def command(nodes: int, data_dir: Path, base_port: int) -> int:
     """Run a cluster on this machine until Ctrl-C.
 
     A line on stdout has the URL for clients, once there is a leader. Each node is a process of
@@ -39,9 +39,9 @@ def command(nodes: int, data_dir: Path, port: int) -> int:
     \b
     Examples:
       flintmq cluster run
-      flintmq cluster run --nodes 5 --data-dir /var/lib/flint-cluster --port 7700
+      flintmq cluster run --nodes 5 --data-dir /var/lib/flint-cluster --base-port 7700
     """
-    plan = ClusterPlan.of(data_dir, nodes, port)
+    plan = ClusterPlan.of(data_dir, nodes, base_port)
     supervisor = Supervisor(plan, tell=lambda text: click.echo(f"flintmq: {text}"))
     run_async(supervisor.run())
     return 0

@@ -6,37 +6,17 @@ import asyncio
 from typing import Any
 
 import click
-import msgspec
 
+from ..cluster_model import ClusterStatus, GroupStatus, NodeRole, NodeStatus
 from ..errors import Disconnected, FlintError, InvalidRequest
 from ..net.remote.broker import RemoteBroker
 from ..net.remote.tls import ClientTls
-from ..net.wire.operations import ClusterMap
+from ..net.wire.operations import ClusterMap, MapGroup
 from .connecting import Target, run_async, server_options
 from .look import print_table
 from .shared import output_option, show
 
 SECONDS = 3.0
-
-
-class NodeShown(msgspec.Struct):
-    node: int
-    name: str
-    address: str
-    state: str
-    """leader, follower, or down."""
-    term: int | None = None
-    committed: int | None = None
-    applied: int | None = None
-    behind: int | None = None
-    why: str = ""
-
-
-class StatusShown(msgspec.Struct):
-    cluster: str
-    leader: str | None
-    has_quorum: bool
-    nodes: list[NodeShown]
 
 
 @click.command("status")
@@ -54,11 +34,11 @@ def command(target: Target, output: str) -> int:
     """
     status = run_async(_status(target))
     show(output, status, lambda: _print(status))
-    is_well = status.leader is not None and all(node.state != "down" for node in status.nodes)
+    is_well = status.leader is not None and all(node.role != "down" for node in status.nodes)
     return 0 if is_well else 1
 
 
-async def _status(target: Target) -> StatusShown:
+async def _status(target: Target) -> ClusterStatus:
     seen = await _seen(target, target.url)
     if seen is None:
         raise InvalidRequest(f"{target.url} is not a node of a cluster: it runs alone")
@@ -82,7 +62,7 @@ async def _unknown() -> FlintError:
 
 def _shown(
     seen: ClusterMap, addresses: list[str], answers: list[ClusterMap | FlintError]
-) -> StatusShown:
+) -> ClusterStatus:
     groups = [answer.groups[0] for answer in answers if isinstance(answer, ClusterMap)]
     newest = max(groups, key=lambda group: (group.term, bool(group.leader)), default=None)
     leader = 0 if newest is None else newest.leader
@@ -92,28 +72,51 @@ def _shown(
         if isinstance(answer, ClusterMap):
             group = answer.groups[0]
             nodes.append(
-                NodeShown(
-                    node.id,
-                    node.name,
-                    address,
-                    "leader" if node.id == leader else "follower",
-                    group.term,
-                    group.committed,
-                    group.applied,
-                    max(0, committed - group.applied),
+                NodeStatus(
+                    id=node.id,
+                    name=node.name,
+                    role=_role(node.id, leader, newest),
+                    address=address,
+                    term=group.term,
+                    committed=group.committed,
+                    applied=group.applied,
+                    behind=max(0, committed - group.applied),
                 )
             )
         else:
             why = str(getattr(answer, "cause", answer))
-            nodes.append(NodeShown(node.id, node.name, address, "down", why=why))
-    up = {node.node for node in nodes if node.state != "down"}
+            nodes.append(
+                NodeStatus(id=node.id, name=node.name, role="down", address=address, why=why)
+            )
+    up = {node.id for node in nodes if node.role != "down"}
     names = {node.id: node.name for node in seen.nodes}
-    return StatusShown(
-        seen.cluster.hex(),
-        names.get(leader) if leader in up else None,
-        2 * len(up) > len(nodes),
-        nodes,
+    shown = [
+        GroupStatus(
+            id=group.id,
+            leader=names.get(group.leader) if group.leader in up else None,
+            term=group.term,
+            members=[names.get(node, str(node)) for node in group.members],
+        )
+        for group in ([newest] if newest is not None else seen.groups)
+    ]
+    voters = set(_voters(newest or seen.groups[0]))
+    return ClusterStatus(
+        cluster=seen.cluster.hex(),
+        leader=shown[0].leader,
+        has_quorum=2 * len(up & voters) > len(voters),
+        nodes=nodes,
+        groups=shown,
     )
+
+
+def _role(node: int, leader: int, group: MapGroup | None) -> NodeRole:
+    if node == leader:
+        return "leader"
+    return "learner" if group is not None and node in group.learners else "follower"
+
+
+def _voters(group: MapGroup) -> list[int]:
+    return [node for node in group.members if node not in group.learners]
 
 
 async def _seen(target: Target, url: str) -> ClusterMap | None:
@@ -136,20 +139,20 @@ async def _seen(target: Target, url: str) -> ClusterMap | None:
         await broker.close()
 
 
-def _print(status: StatusShown) -> None:
-    down = sum(node.state == "down" for node in status.nodes)
+def _print(status: ClusterStatus) -> None:
+    down = sum(node.role == "down" for node in status.nodes)
     who = f"{status.leader} leads" if status.leader else "nobody leads"
     quorum = "" if status.has_quorum else ", no majority: nothing can be published"
     click.echo(
         f"Cluster {status.cluster[:8]}: {len(status.nodes)} nodes, {down} down, {who}{quorum}"
     )
     print_table(
-        ["NODE", "ADDRESS", "STATE", "TERM", "COMMITTED", "APPLIED", "BEHIND"],
+        ["NODE", "ADDRESS", "ROLE", "TERM", "COMMITTED", "APPLIED", "BEHIND"],
         [
             [
                 node.name,
                 node.address or "-",
-                node.state if not node.why else f"{node.state}: {node.why}",
+                node.role if not node.why else f"{node.role}: {node.why}",
                 *("-" if value is None else f"{value:,}" for value in _numbers(node)),
             ]
             for node in status.nodes
@@ -157,5 +160,5 @@ def _print(status: StatusShown) -> None:
     )
 
 
-def _numbers(node: NodeShown) -> list[int | None]:
+def _numbers(node: NodeStatus) -> list[int | None]:
     return [node.term, node.committed, node.applied, node.behind]

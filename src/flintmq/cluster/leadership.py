@@ -13,8 +13,9 @@ from collections.abc import Callable
 from typing import Protocol
 
 from ..broker_api import BrokerApi
+from ..cluster_model import ClusterStatus, ClusterVerb, GroupStatus, NodeRole, NodeStatus
 from ..config.kinds import Address, shown_address
-from ..errors import FlintError, NotLeader
+from ..errors import FlintError, InvalidRequest, NotLeader
 from ..net.remote.broker import RemoteBroker
 from ..net.remote.tls import ClientTls
 from ..net.server.native import NativeServer
@@ -22,7 +23,7 @@ from ..net.wire.operations import ClusterMap, MapGroup, MapNode
 from ..observe.logs import event
 from ..raft import Status
 from ..rows import Decoder
-from .identity import NodeRecord
+from .identity import ClusterMember, NodeRecord
 from .peers import Peers
 
 _log = logging.getLogger(__name__)
@@ -92,9 +93,10 @@ class ClusterLeadership:
             0,
             self._node.leader(),
             status.term,
-            [node.id for node in nodes],
+            list(status.membership.everybody()),
             status.committed,
             status.applied,
+            list(status.membership.learners),
         )
         return ClusterMap(self._record.cluster, nodes, [group], self._record.node)
 
@@ -108,6 +110,66 @@ class ClusterLeadership:
         """Of all nodes whose clients' address is known."""
         nodes = range(1, len(self._record.members) + 1)
         return [address for node in nodes if (address := self._address(node))]
+
+    # --- ClusterApi
+
+    async def ask(
+        self, verb: ClusterVerb, name: str = "", address: str = "", force: bool = False
+    ) -> ClusterStatus:
+        if verb != "status":
+            raise InvalidRequest(f"a cluster cannot {verb} nodes yet")
+        return self.status()
+
+    def status(self) -> ClusterStatus:
+        """As this node sees it: who is connected to it, and where it leads, how far they are."""
+        assert self._node is not None
+        status, leader = self._node.status(), self._node.leader()
+        members = status.membership
+        nodes = [
+            self._node_status(node, member, status, leader)
+            for node, member in enumerate(self._record.members, 1)
+        ]
+        up = {node.id for node in nodes if node.role != "down"}
+        names = {node.id: node.name for node in nodes}
+        group = GroupStatus(
+            id=0,
+            leader=names.get(leader),
+            term=status.term,
+            members=[names.get(node, str(node)) for node in members.everybody()],
+        )
+        return ClusterStatus(
+            cluster=self._record.cluster.hex(),
+            leader=group.leader,
+            has_quorum=members.has_quorum_of(up),
+            nodes=nodes,
+            groups=[group],
+        )
+
+    def _node_status(
+        self, node: int, member: ClusterMember, status: Status, leader: int
+    ) -> NodeStatus:
+        peer = self._peers.states.get(node)
+        shown = NodeStatus(
+            id=node,
+            name=member.name,
+            role="follower",
+            address=self._address(node),
+            peer=member.address,
+        )
+        if node == self._record.node:
+            shown.term, shown.committed, shown.applied = (
+                status.term,
+                status.committed,
+                status.applied,
+            )
+            shown.behind = status.committed - status.applied
+        elif peer is None or not peer.is_connected:
+            shown.role, shown.why = "down", "" if peer is None else peer.why
+            return shown
+        if (known := status.peers.get(node)) is not None and node != self._record.node:
+            shown.behind = max(0, status.last_index - known.match)
+        shown.role = _role(node, status, leader)
+        return shown
 
     # --- changes
 
@@ -142,6 +204,12 @@ class ClusterLeadership:
         except FlintError:
             return  # the lead is lost again, or the node stops
         self._is_ready = True
+
+
+def _role(node: int, status: Status, leader: int) -> NodeRole:
+    if node == leader:
+        return "leader"
+    return "learner" if status.membership.is_learner(node) else "follower"
 
 
 class LeaderBroker:

@@ -232,6 +232,7 @@ class Daemon:
             config=shown(self.config),
             keys=self.gate.keys_shown,
             hosts=hosts_of(self.config),
+            cluster=None if self._place is None else self._place.leadership,
         )
         return HttpServer(state, http_limits_of(self.config), routes=api_routes(state))
 

@@ -18,8 +18,9 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Match, Route
 from starlette.types import Receive, Scope, Send
 
+from ...cluster_model import ClusterStatus
 from ...errors import InvalidRequest
-from . import handlers, models
+from . import cluster, handlers, models
 from .answers import JsonResponse
 from .faults import HttpRefusal
 from .handlers import ApiCall, Desk, Handler
@@ -60,6 +61,8 @@ ROUTES: tuple[ApiRoute, ...] = (
              BROKER, models.Connections, handlers.connections, query=models.PageQuery),
     ApiRoute("DELETE", "/connections/{connection}", "Close a connection. Its client may reconnect.",
              BROKER, models.Done, handlers.close_connection),
+    ApiRoute("GET", "/cluster", "The cluster: nodes, who leads, who is down.",
+             BROKER, ClusterStatus, cluster.cluster_status),
 
     ApiRoute("GET", "/topics", "Topics by pattern, paginated, optionally with statistics.",
              ANY_KEY, models.Topics, handlers.topics, query=models.TopicsQuery),

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...broker_api import BrokerApi
+from ...cluster_model import ClusterApi
 from ...errors import FlintError
 from ...loop.turns import Turns
 from ...net.server.gate import ApiKeyGate
@@ -40,6 +41,8 @@ class HttpState:
     """The keys as they may be shown: name, grants, when made; never a secret or its hash."""
     hosts: Collection[str] | None = None
     """The names this broker may be asked by while no key is asked for; None: by any."""
+    cluster: ClusterApi | None = None
+    """The cluster this broker is a node of."""
     started_at: float = field(default_factory=time.time)
     """Seconds since 1970."""
     _began: float = field(default_factory=time.monotonic)

@@ -134,6 +134,8 @@ class MapGroup(Control):
     committed: int = 0
     applied: int = 0
     """The last entry that is committed, and applied, as far as the node knows that says this."""
+    learners: list[int] = []
+    """Of the members, those that do not vote yet."""
 
 
 class ClusterMap(Control):

@@ -1,0 +1,55 @@
+"""A cluster as operators see it: its nodes, its groups, and what may be asked of it."""
+
+from __future__ import annotations
+
+from typing import Literal, Protocol
+
+import msgspec
+
+NodeRole = Literal["leader", "follower", "learner", "down"]
+ClusterVerb = Literal["status", "add", "remove", "replace", "transfer"]
+
+
+class NodeStatus(msgspec.Struct, kw_only=True):
+    """A node. A learner receives everything and does not vote yet."""
+
+    id: int
+    name: str
+    role: NodeRole
+    address: str
+    """For clients; empty while it is not known."""
+    peer: str = ""
+    """For other nodes."""
+    term: int | None = None
+    committed: int | None = None
+    applied: int | None = None
+    behind: int | None = None
+    """How many entries it has yet to apply, or on a view of the leader's alone, to store."""
+    why: str = ""
+    """Why it is down, or waits."""
+
+
+class GroupStatus(msgspec.Struct, kw_only=True):
+    id: int
+    leader: str | None
+    term: int
+    members: list[str]
+    """The nodes that keep copies, learners too."""
+
+
+class ClusterStatus(msgspec.Struct, kw_only=True):
+    cluster: str
+    leader: str | None
+    has_quorum: bool
+    nodes: list[NodeStatus]
+    groups: list[GroupStatus]
+
+
+class ClusterApi(Protocol):
+    """What a node of a cluster tells and does for operators."""
+
+    async def ask(
+        self, verb: ClusterVerb, name: str = "", address: str = "", force: bool = False
+    ) -> ClusterStatus:
+        """Raises InvalidRequest for what cannot be done, NotLeader while nobody leads."""
+        ...

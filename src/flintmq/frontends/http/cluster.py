@@ -1,0 +1,17 @@
+"""The cluster this node belongs to, over HTTP."""
+
+from __future__ import annotations
+
+from ...cluster_model import ClusterApi, ClusterStatus
+from .faults import HttpRefusal
+from .handlers import ApiCall, Desk
+
+
+def _cluster(desk: Desk) -> ClusterApi:
+    if desk.state.cluster is None:
+        raise HttpRefusal(404, "NotACluster", "this broker is not a node of a cluster")
+    return desk.state.cluster
+
+
+async def cluster_status(desk: Desk, call: ApiCall) -> ClusterStatus:
+    return await _cluster(desk).ask("status")
