@@ -56,6 +56,8 @@ if TYPE_CHECKING:
     from .errors import MessagesLost as MessagesLost
     from .errors import MessageTooLarge as MessageTooLarge
     from .errors import MissingExtra as MissingExtra
+    from .errors import NoReply as NoReply
+    from .errors import NoResponders as NoResponders
     from .errors import NotAuthenticated as NotAuthenticated
     from .errors import NotStaged as NotStaged
     from .errors import OutcomeUnknown as OutcomeUnknown
@@ -112,9 +114,9 @@ if not TYPE_CHECKING:  # type checkers see the imports above, and still find mis
             "FlintError InvalidRequest MessageTooLarge EncodeFailed DecodeFailed "
             "RoutingFailed MissingExtra NotStaged TopicNotFound TopicReplaced MessagesLost "
             "NotAuthenticated PermissionDenied TopicDeleted TopicExists TopicFull QueueFull "
-            "GroupNotFound GroupExists LeaseLost FilterFailed Closed Disconnected TlsFailed "
-            "MalformedFrame OutcomeUnknown Corrupt UnsupportedFormat StorageFull "
-            "StorageFailed BrokerFailed DataDirectoryInUse SparkUnavailable"
+            "GroupNotFound GroupExists NoResponders NoReply LeaseLost FilterFailed Closed "
+            "Disconnected TlsFailed MalformedFrame OutcomeUnknown Corrupt UnsupportedFormat "
+            "StorageFull StorageFailed BrokerFailed DataDirectoryInUse SparkUnavailable"
         ),
     }
     _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}

@@ -390,6 +390,17 @@ class BrokerApi(Protocol):
         self, topic: str, rows: Batch, *, qos: int, auto_create: bool, timeout: float | None
     ) -> Receipt: ...
 
+    async def request(
+        self, topic: str, address: str, rows: Batch, timeout: float | None, auto_create: bool = True
+    ) -> Rows:
+        """Publish one message that names a reply address in its headers, and wait for the first
+        reply to that address: one row. NoResponders where nobody would get the message."""
+        ...
+
+    async def reply(self, address: str, rows: Batch) -> bool:
+        """Send one message to a reply address; whether the request was still waiting for it."""
+        ...
+
     async def stage(
         self, writer: str, number: int, part: str | int, batches: Batches, *, auto_create: bool
     ) -> None:

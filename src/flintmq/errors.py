@@ -18,6 +18,8 @@
       NotStaged                       stage the parts again, then commit
       GroupNotFound                   subscribe or poll creates it
       GroupExists                     pass the group's own options, none, or another name
+      NoResponders                    start a responder, then send the request again
+      NoReply (TimeoutError)          no reply in time; the request may have been processed
       LeaseLost                       drop the work: another consumer has the message
       DecodeFailed                    the value cannot be decoded; the reader can continue
       FilterFailed                    fix the filter; the reader continues after the message
@@ -360,6 +362,25 @@ class BrokerFailed(FlintError):
             "broker's log"
         )
         self.where, self.cause = where, cause
+
+
+class NoResponders(FlintError):
+    """Nobody subscribes to the topic of a request. Nothing was published."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(
+            f"no responders on topic {topic!r}: start one with subscribe or live, or run "
+            f"`flintmq reply {topic}`"
+        )
+        self.topic = topic
+
+
+class NoReply(FlintError, TimeoutError):
+    """A request was sent, and nobody replied in time. It may have been processed all the same."""
+
+    def __init__(self, topic: str, seconds: float) -> None:
+        super().__init__(f"no reply to a request on topic {topic!r} within {seconds:g} s")
+        self.topic, self.seconds = topic, seconds
 
 
 class DataDirectoryInUse(FlintError):

@@ -24,6 +24,8 @@ Seconds = float | timedelta
 MEMORY_RETENTION_BYTES = 256 * 1024 * 1024
 PRIORITY_MAX = 7
 RATE_MIN, RATE_MAX = 0.001, 1e9
+REPLY_TO = "reply-to"
+"""The header of a request that has the address its reply goes to."""
 SECONDS_MAX = 10**10
 """About three hundred years: a larger time is a mistake."""
 

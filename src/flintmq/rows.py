@@ -39,6 +39,10 @@ class Decoder(Protocol):
     def decode_row(self, source: RowSource, row: int, origin: Origin, type: Any) -> Any: ...
     def unpack_row(self, source: RowSource, row: int, origin: Origin) -> bytes: ...
     def decode_rows(self, run: Run, type: Any, on_error: OnError) -> list[Any]: ...
+    @property
+    def replier(self) -> Callable[..., Any] | None:
+        """Replies to a message, for the connection; called with the message and the value."""
+        ...
 
 
 OnError = Literal["raise", "return", "skip"]
@@ -92,6 +96,17 @@ class Message(msgspec.Struct, frozen=True, gc=False, eq=False, repr_omit_default
         if decoder is None:
             raise InvalidRequest("this message has no connection to decode its value with")
         return decoder.decode_row(self._source, self._row, self._origin, type)
+
+    def reply(self, value: Any, **said: Any) -> Any:
+        """Reply to a request. In async code, wait for the result.
+
+        Takes what `mq.reply` takes. The result is whether the request was still waiting. A message
+        of a queue has to be acknowledged as well.
+        """
+        decoder = self._origin.decoder
+        if decoder is None or decoder.replier is None:
+            raise InvalidRequest("this message has no connection to send a reply by")
+        return decoder.replier(self, value, **said)
 
     def unpacked(self) -> bytes:
         """The bytes that were published: compression, hooks and magic header are undone, and the

@@ -19,6 +19,7 @@ import flintmq
 from flintmq.cli.root import root
 
 from .mini_shell import run_line
+from .test_request import replying
 
 pytestmark = pytest.mark.slow
 
@@ -53,11 +54,18 @@ OF_PROCESSES = [line for line in EXAMPLES if "--processes" in line]
 CLUSTERS = [line for line in EXAMPLES if "flintmq cluster run" in line]
 OF_CLUSTERS = [line for line in EXAMPLES if "flintmq cluster status" in line]
 
+REQUESTS = [line for line in EXAMPLES if "flintmq request" in line]
+REPLIES = [line for line in EXAMPLES if line.startswith("flintmq reply")]
+"""It takes two: one asks, one answers."""
+
 NOT_HERE = ("flintmq blip ", "flintmq pipeline run ", "flintmq pipeline export ")
 ELSEWHERE_TYPED = [line for line in EXAMPLES if any(name in line for name in NOT_HERE)]
 """They need Spark, or a broker with BlipMQ's port: tests/pipeline and tests/servers/blip
 type them."""
 
+TYPED_BELOW = {
+    *(*BROKERS, *CLUSTERS, *OF_CLUSTERS, *OF_PROCESSES, *ELSEWHERE_TYPED, *REQUESTS, *REPLIES)
+}
 PLACES = {
     "/var/lib/flint": "data",
     "/var/lib/blip": "blip",
@@ -154,11 +162,7 @@ def prepare(line: str, place: Path) -> None:
 
 @pytest.mark.parametrize(
     "line",
-    [
-        line
-        for line in EXAMPLES
-        if line not in (*BROKERS, *CLUSTERS, *OF_CLUSTERS, *OF_PROCESSES, *ELSEWHERE_TYPED)
-    ],
+    [line for line in EXAMPLES if line not in TYPED_BELOW],
 )
 def test_the_example_works(line: str, place: Path) -> None:
     prepare(line, place)
@@ -177,6 +181,26 @@ def test_the_example_works(line: str, place: Path) -> None:
 def test_the_example_of_several_processes_works(line: str, remote: str) -> None:
     done = run_line(line, ("--messages", "60", "--server", remote))
     assert (done.code, b"2 processes" in done.out) == (0, True), done.err
+
+
+@pytest.mark.parametrize("line", REQUESTS)
+def test_the_request_of_the_example_is_answered(line: str, place: Path, remote: str) -> None:
+    topic = line.split("flintmq request ")[1].split()[0]
+    with replying(topic, "1.08", "--server", remote):
+        done = run_line(line, ("--server", remote))
+    assert done.code == 0, done.err
+    assert b"1.08" in done.out
+
+
+@pytest.mark.parametrize("line", REPLIES)
+def test_the_responder_of_the_example_answers(line: str, place: Path, remote: str) -> None:
+    (place / "quote.sh").write_text("#!/bin/sh\necho 1.08\n")
+    (place / "quote.sh").chmod(0o700)
+    arguments = shlex.split(line)[2:]
+    with replying(*arguments, "--server", remote):
+        done = run_line(f"flintmq request {arguments[0]} hello", ("--server", remote))
+    assert done.code == 0, done.err
+    assert done.out in (b"1.08\n", b"HELLO\n", b"ok\n")
 
 
 @pytest.mark.parametrize("line", BROKERS)

@@ -49,6 +49,13 @@ CASES: dict[Op, Case] = {
         ("publish",),
         allowed="RECEIPTS",
     ),
+    Op.REQUEST: Case(
+        ops.RequestRequest("orders", "a" * 32, 0),
+        ("publish",),
+        allowed="NoResponders",
+        has_batch=True,
+    ),
+    Op.REPLY_TO: Case(ops.ReplyToRequest("a" * 32), ALL, has_batch=True),
     Op.STAGE: Case(ops.StageRequest("w", 1, "p", ["orders"]), ("publish",), has_batch=True),
     Op.COMMIT_STAGE: Case(ops.CommitStageRequest("theirs", 1, ["p"]), ("publish",)),
     Op.ABORT_STAGE: Case(ops.AbortStageRequest("theirs", 1), ("publish",)),

@@ -39,6 +39,8 @@ SAMPLES: list[Control] = [
     ROWS,
     ops.PublishRowsRequest("me", [ROWS, ops.RowsRequest("bills", 0, [b"a"])]),
     ops.ReceiptsReply("synced", [5, 17, 6, 0]),
+    ops.RequestRequest("rates", "0123456789abcdef", 2.0, False),
+    ops.ReplyToRequest("0123456789abcdef"),
     ops.StageRequest("w", 1, "p", ["orders"], True),
     ops.CommitStageRequest("w", 1, ["p", 2]),
     ops.AbortStageRequest("w", 1),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from itertools import groupby, islice
@@ -171,13 +171,18 @@ def command(
     if "delay" in said_of and "at" in said_of:
         raise click.UsageError("choose one of --delay and --at")
     if headers:
-        said_of["headers"] = dict(_header(text) for text in headers)
+        said_of["headers"] = header_map(headers)
     lots = _messages(values, file, lines, as_json, count, said_of.get("format"))
     tally = PublishTally(topic)
     total = count * max(1, len(values)) if count else None
     with reported(partial(tally.tell, output), lambda: tally.count):
         run_async(_publish(target, topic, lots, said_of, PublishRate(rate), tally, total))
     return 0
+
+
+def header_map(texts: Sequence[str]) -> dict[str, str]:
+    """Headers as options name them."""
+    return dict(_header(text) for text in texts)
 
 
 def _header(text: str) -> tuple[str, str]:

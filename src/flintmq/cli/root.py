@@ -21,6 +21,8 @@ SECTIONS = {
         "serve": "Run a broker.",
         "pub": "Publish messages.",
         "sub": "Read or follow the messages of a topic.",
+        "request": "Send a request and print the reply.",
+        "reply": "Reply to requests with a command.",
         "topic": "List, inspect, create, change and delete topics.",
         "group": "List, inspect, pause, reset and delete groups.",
         "dlq": "List, redrive and discard dead letters.",

@@ -35,6 +35,7 @@ from .polling import Pollers
 from .publisher import Publisher
 from .queue_verbs import QueueVerbs
 from .reader import Reader
+from .requesting import Requesting
 from .sending import Sender, publish_identity, time_left
 from .staged_publishing import StagedPublishing
 from .topic_admin import TopicAdmin
@@ -85,6 +86,8 @@ class Client:
         self._queues = QueueVerbs(context, self._pollers)
         self._topics = TopicAdmin(context, codec, self._pollers)
         self._staged = StagedPublishing(context, self._encoder, self._sender)
+        self._requesting = Requesting(context, self._encoder, self._sender)
+        codec.replier = self._requesting.reply
         self._publishers: set[Publisher] = set()
         self._opened = False
         self._closing: asyncio.Task[None] | None = None
@@ -339,6 +342,9 @@ class Client:
         )
 
     # --- what its parts do
+
+    request = of_part("_requesting", Requesting.request)
+    reply = of_part("_requesting", Requesting.reply)
 
     stage = of_part("_staged", StagedPublishing.stage)
     commit = of_part("_staged", StagedPublishing.commit)

@@ -4,7 +4,8 @@
     publish_batch    BatchKeywords        the same for many, one for all or a list with one for each
     publish_many     CallKeywords         how messages are sent
     publisher        PublisherKeywords    how values are encoded, where they go, what a batch is
-    send             MessageKeywords      a message, how its value is encoded
+    request          RequestKeywords      a message, how its value is encoded, where it goes
+    send, reply      MessageKeywords      a message, how its value is encoded
     subscribe, poll  GroupKeywords        what the group is, if it is made
     process          BackoffKeywords      how a message that failed is tried again
     run              RunKeywords          the same, and how many at once
@@ -90,6 +91,11 @@ class MessageKeywords(RowKeywords, ValueKeywords, total=False):
 
 class PublishKeywords(MessageKeywords, OnceKeywords, total=False):
     pass
+
+
+class RequestKeywords(MessageKeywords, total=False):
+    partition: Route | None
+    auto_create: bool | None
 
 
 class PublisherKeywords(ValueKeywords, SendKeywords, total=False):

@@ -184,6 +184,16 @@ class ReplicatedBroker:
 
     # --- verbs
 
+    async def request(
+        self, topic: str, address: str, rows: Batch, timeout: float | None, auto_create: bool = True
+    ) -> Rows:
+        return await self._ask(
+            lambda broker: broker.request(topic, address, rows, timeout, auto_create)
+        )
+
+    async def reply(self, address: str, rows: Batch) -> bool:
+        return await self._ask(lambda broker: broker.reply(address, rows))
+
     async def stage(
         self, writer: str, number: int, part: str | int, batches: Batches, *, auto_create: bool
     ) -> None:

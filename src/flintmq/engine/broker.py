@@ -28,6 +28,7 @@ from .leading.readers import LeadingReader
 from .leading.topic_figures import figures_of
 from .letter_verbs import LetterVerbs
 from .pending import Pending
+from .requests import OpenRequests
 from .shard import Shard
 from .staged_writes import StagedWrites
 from .state.memory_log import MemoryLog, TopicLogApi
@@ -106,6 +107,9 @@ class Broker:
         staged = self._staged = StagedWrites(shard, topics, staged_seconds)
         self.stage, self.commit, self.abort = staged.stage, staged.commit, staged.abort
         self.writer_topics, self.set_staged_seconds = staged.writer_topics, staged.set_seconds
+
+        requests = OpenRequests(shard, self.publish)
+        self.request, self.reply = requests.request, requests.reply
 
         letters = LetterVerbs(shard, topics)
         self.dead_letters, self.redrive = letters.dead_letters, letters.redrive

@@ -104,6 +104,8 @@ class Codec:
             raise InvalidRequest(
                 f"decoded_bytes_max must be a whole number of at least 1, not {decoded_bytes_max!r}"
             )
+        self.replier: Callable[..., Any] | None = None
+        """How the connection replies to a message."""
         self._decoded_bytes_max = decoded_bytes_max
         self._filtered_bytes_max = filtered_bytes_max
         self._formats: dict[str, Format] = {}

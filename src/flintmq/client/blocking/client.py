@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from ...api import connect
 from ...clock import Clock
-from ...rows import Rows
+from ...rows import Message, Rows, Run
 from ..client import Client
 from ..connection_state import OnDisconnect
 from ..delivery import Deliveries
@@ -35,6 +35,11 @@ class BlockingClient:
         """What was connected to; where `connect_sync` was given none, what it chose."""
         self._thread = thread
         self._inner = client
+
+        def reply(message: Message, value: Any, **said: Any) -> bool:
+            return thread.wait_for(client.reply, message, value, **said)
+
+        client._codec.replier = reply
         thread.farewell = client.close
         # A connection that nobody closed and nobody can reach any more ends its thread.
         weakref.finalize(self, thread.say_farewell).atexit = False
@@ -45,6 +50,17 @@ class BlockingClient:
     publish_batch = blocking_over_lists(Client.publish_batch)
     publish_many = blocking_over_lists(Client.publish_many)
     publisher = opening(Client.publisher, BlockingPublisher)
+
+    @like(Client.request)
+    def request(self, *arguments: Any, **named: Any) -> Message:
+        async def ask() -> Message:
+            reply = await self._inner.request(*arguments, **named)
+            run = Run(reply._source, reply._row, reply._row + 1, reply._origin)
+            return Views().of(Rows([run]))[0]
+
+        return self._thread.wait_for(ask)
+
+    reply = blocking(Client.reply)
 
     @like(Client.stage)
     def stage(

@@ -42,6 +42,8 @@ from ..wire.operations import (
     OpenedReply,
     OpenFeedRequest,
     OpenReaderRequest,
+    ReplyToRequest,
+    RequestRequest,
     StageRequest,
 )
 from ..wire.runs import decode_runs
@@ -65,6 +67,9 @@ SEND_BYTES_MAX = 16 * 1024 * 1024
 
 AT_ONCE_SECONDS = 0.001
 """What is left of a time that is up: 0 would mean that it was never to be waited."""
+
+REPLY_SECONDS = 1.0
+"""How much longer than its timeout a request waits for a broker that does not say anything."""
 
 _PLAIN_OPTIONS = TopicOptions()
 
@@ -285,14 +290,30 @@ class RemoteBroker:
                 timeout = max(AT_ONCE_SECONDS, deadline - self.clock.monotonic())
         return await self._outbox.publish(topic, rows, qos, auto_create, timeout)
 
+    async def request(
+        self, topic: str, address: str, rows: Batch, timeout: float | None, auto_create: bool = True
+    ) -> Rows:
+        control = RequestRequest(topic, address, timeout, auto_create)
+        until = inf
+        if timeout is not None:  # the broker says NoReply: its answer has a moment to come
+            until = self.link.clock.monotonic() + timeout + REPLY_SECONDS
+        return await self._requests.asked(
+            Op.REQUEST, control, Rows, self._fitted(rows), until=until
+        )
+
+    async def reply(self, address: str, rows: Batch) -> bool:
+        control = ReplyToRequest(address)
+        return await self._requests.asked(Op.REPLY_TO, control, bool, self._fitted(rows))
+
+    def _fitted(self, rows: Batch) -> list[Buffer]:
+        """A batch as it goes behind a request."""
+        fitted = self.link.fitted(_sealed(rows), self.clock.now_ms())
+        return [fitted.header(), fitted.body]
+
     async def stage(
         self, writer: str, number: int, part: str | int, batches: Batches, *, auto_create: bool
     ) -> None:
-        parts: list[Buffer] = []
-        now_ms = self.clock.now_ms()
-        for _, rows in batches:
-            fitted = self.link.fitted(_sealed(rows), now_ms)
-            parts += (fitted.header(), fitted.body)
+        parts = [part for _, rows in batches for part in self._fitted(rows)]
         control = StageRequest(writer, number, part, [topic for topic, _ in batches], auto_create)
         await self._requests.asked(Op.STAGE, control, batches=parts)
 

@@ -40,6 +40,8 @@ from ..wire.operations import (
     OpenFeedRequest,
     OpenReaderRequest,
     Operation,
+    ReplyToRequest,
+    RequestRequest,
     SeekRequest,
     SettleRequest,
     SetTopicRequest,
@@ -73,6 +75,24 @@ Handler = Callable[["Session", Any, Frame], Coroutine[Any, Any, Any]]
 
 def _filter(text: str | None) -> Filter | None:
     return None if text is None else cast(Filter, compile_filter(text))
+
+
+# --- requests and replies
+
+
+async def request(session: Session, c: RequestRequest, frame: Frame) -> WithBatches:
+    rows = await session.server.broker.request(
+        c.topic,
+        c.address,
+        checked_batch(frame.batches),
+        c.timeout,
+        c.auto_create and _may_create(session, c.topic),
+    )
+    return _some_of(session, rows)
+
+
+async def reply_to(session: Session, c: ReplyToRequest, frame: Frame) -> bool:
+    return await session.server.broker.reply(c.address, checked_batch(frame.batches))
 
 
 # --- staged writes
@@ -481,6 +501,8 @@ _READ: dict[str, Callable[[Any], Any]] = {"filter": _filter, "to": start_of}
 """Fields that do not travel as they are."""
 
 _OWN: dict[Op, Handler] = {
+    Op.REQUEST: request,
+    Op.REPLY_TO: reply_to,
     Op.STAGE: stage,
     Op.COMMIT_STAGE: commit_stage,
     Op.CREATE_TOPIC: create_topic,

@@ -39,6 +39,8 @@ class Op(IntEnum):
     COMMIT_STAGE = 18
     ABORT_STAGE = 19
     PUBLISH_ROWS = 20
+    REQUEST = 21
+    REPLY_TO = 22
     # --- topics
     CREATE_TOPIC = 32
     CONFIGURE_TOPIC = 33
@@ -217,6 +219,21 @@ class ReceiptsReply(Control):
     durability: Durability
     places: list[int]
     """The id of a publish and the offset of its first row, by turns."""
+
+
+class RequestRequest(Control):
+    """A request: the message behind it has the address in its headers."""
+
+    topic: Any
+    address: Any
+    timeout: float | None = None
+    auto_create: bool = True
+
+
+class ReplyToRequest(Control):
+    """A reply: the message is behind it."""
+
+    address: Any
 
 
 class StageRequest(Control):
@@ -524,6 +541,8 @@ OPERATIONS: dict[Op, Operation] = {
         Operation(Op.GOODBYE, Control, rules.ANYBODY),
         Operation(Op.PUBLISH, PublishRequest, rules.PUBLISH),
         Operation(Op.PUBLISH_ROWS, PublishRowsRequest, rules.PUBLISH_EACH),
+        Operation(Op.REQUEST, RequestRequest, rules.PUBLISH, once=True, waits=True),
+        Operation(Op.REPLY_TO, ReplyToRequest, rules.ADDRESS),
         Operation(Op.STAGE, StageRequest, rules.STAGE),
         Operation(Op.COMMIT_STAGE, CommitStageRequest, rules.WRITER, BrokerApi.commit),
         Operation(Op.ABORT_STAGE, AbortStageRequest, rules.WRITER, BrokerApi.abort),

@@ -148,6 +148,7 @@ def _stream(asker: Asker, control: Any) -> None:
 
 OPEN = Rule("a key: the gate itself", _anybody)
 ANYBODY = Rule("nothing", _anybody)
+ADDRESS = Rule("the address, which only those know who were handed the request", _anybody)
 LIST = Rule("nothing; topics that the key does not see are left out", _anybody)
 PUBLISH = _topic("publish")
 PUBLISH_EACH = Rule(PUBLISH.text, _publishes_each)
