@@ -22,7 +22,9 @@ SMALL = (
 """So that a short run has many journal files, checkpoints and segments behind it."""
 
 
-EXPECTED = frozenset({"disk_failed", "messages_damaged", "segment_damaged", "group_set_aside"})
+EXPECTED = frozenset(
+    {"disk_failed", "disk_full", "messages_damaged", "segment_damaged", "group_set_aside"}
+)
 """Errors that a broker has to log when the disk is as bad as it is here."""
 OF_DAMAGE = frozenset({"group_passed_damage"})
 """And where a bit was flipped."""
@@ -33,10 +35,10 @@ class BrokerFailed(Exception):
 
 
 class ChaosBroker:
-    def __init__(self, directory: Path, log: Path, extra: Sequence[str] = ()) -> None:
-        """`extra` are further options of `flintmq serve`."""
+    def __init__(self, directory: Path, log: Path, options: Sequence[str] = SMALL) -> None:
+        """`options` are those of `flintmq serve`."""
         self.directory = directory
-        self._extra = extra
+        self._options = options
         self.address = ("127.0.0.1", free_port())
         self._log = log
         self._process: subprocess.Popen[bytes] | None = None
@@ -70,7 +72,7 @@ class ChaosBroker:
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "flintmq.cli", "serve", "--data-dir", str(self.directory),
-                 "--listen", "{}:{}".format(*self.address), *SMALL, *self._extra],
+                 "--listen", "{}:{}".format(*self.address), *self._options],
                 stdout=subprocess.PIPE, stderr=log,
             )  # fmt: skip
         self.starts += 1

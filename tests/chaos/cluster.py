@@ -1,9 +1,4 @@
-"""Three nodes of a cluster under a chaos run, each a process with a directory of its own.
-
-Nodes reach each other through a proxy in front of each one's peer address. Who of a pair is dialled
-is the one with the higher id: so the proxy of the second carries what the first two say to each
-other, that of the third all that the third says and hears.
-"""
+"""Three nodes of a cluster under a chaos run, each a process with a directory of its own."""
 
 from __future__ import annotations
 
@@ -11,49 +6,58 @@ import asyncio
 import json
 import random
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Sequence
 from pathlib import Path
 
+from tests.integration.loop_disk import LoopDisk
 from tests.patience import free_port, until
-from tests.remote.proxy import Proxy
 
-from .broker import ChaosBroker
+from .broker import SMALL, ChaosBroker
+from .peer_network import PeerNetwork
 
 NODES = 3
 LEADING, GAVE_UP = "cluster_leading", "cluster_gave_up_lead"
 
 
 class ChaosCluster:
-    """Like one broker to its clients and to the run. `place` has the logs, `directory` the data."""
+    """Like one broker to its clients and to the run. `place` has the logs; the data is on `disks`,
+    one for each node, or below `place`."""
 
-    def __init__(self, directory: Path, place: Path) -> None:
-        self.directory = directory
-        self._place = place
+    def __init__(
+        self,
+        place: Path,
+        disks: Sequence[LoopDisk] = (),
+        chance: random.Random | None = None,
+        options: Sequence[str] = SMALL,
+        *,
+        is_proxied: bool = True,
+    ) -> None:
+        """`options` are those of every node. Where they are not proxied, no line can be cut."""
+        self._place, self.disks, self._options = place, disks, options
+        self._is_proxied = is_proxied
+        self.chance = chance or random.Random()
         self._key = place / "cluster.key"
         self._key.write_text(secrets.token_hex(32))
         self._key.chmod(0o600)
         self._peer_ports = [free_port() for _ in range(NODES)]
-        self.links = [Proxy(("127.0.0.1", port)) for port in self._peer_ports]
+        self.network = PeerNetwork([("127.0.0.1", port) for port in self._peer_ports])
         self.nodes: list[ChaosBroker] = []
 
     async def open(self) -> None:
         """Lay the lines; nothing runs yet."""
-        addresses = ["{}:{}".format(*(await link.start())) for link in self.links]
+        places = await self.network.open() if self._is_proxied else self.network.targets
+        addresses = ["{}:{}".format(*address) for address in places]
         names = [f"node{number}" for number in range(1, NODES + 1)]
         founders = ",".join(map("=".join, zip(names, addresses, strict=True)))
-        for name, port in zip(names, self._peer_ports, strict=True):
+        for at, (name, port) in enumerate(zip(names, self._peer_ports, strict=True)):
             extra = ["--node-name", name, "--peer-listen", f"127.0.0.1:{port}"]
             extra += ["--initial-cluster", founders, "--cluster-key-file", str(self._key)]
+            parent = self.disks[at].path if self.disks else self._place / "data"
             log = self._place / f"{name}.log"
-            self.nodes.append(ChaosBroker(self.directory / name, log, extra))
+            self.nodes.append(ChaosBroker(parent / name, log, [*self._options, *extra]))
 
     async def close(self) -> None:
-        for link in self.links:
-            await link.close()
-
-    @property
-    def address(self) -> tuple[str, int]:
-        return self.nodes[0].address
+        await self.network.close()
 
     @property
     def url(self) -> str:
@@ -86,6 +90,8 @@ class ChaosCluster:
     def complaints(self) -> list[str]:
         return [line for node in self.nodes for line in node.complaints(was_damaged=False)]
 
+    # --- who leads
+
     def leader(self) -> int:
         """Whose log says last that it leads, by its place among the nodes; -1 while nobody does."""
         last = (-1, -1)
@@ -97,6 +103,25 @@ class ChaosCluster:
     async def leading(self) -> int:
         await until(lambda: self.leader() >= 0, "nobody leads")
         return self.leader()
+
+    async def leading_node(self) -> ChaosBroker:
+        return self.nodes[await self.leading()]
+
+    async def follower(self) -> int:
+        """Any of those that do not lead."""
+        leader = await self.leading()
+        return self.chance.choice([at for at in range(NODES) if at != leader])
+
+    # --- power
+
+    def cut_power(self, at: int) -> None:
+        """Nothing reaches the disk of that node any more. It is not told, and goes on a while."""
+        self.disks[at].cut_power()
+
+    def power_returns(self, at: int) -> None:
+        self.nodes[at].kill()
+        self.disks[at].unmount()
+        self.disks[at].mount()
 
 
 def term_led(log: Path) -> int:
@@ -110,75 +135,6 @@ def term_led(log: Path) -> int:
     return led
 
 
-ClusterFault = Callable[[ChaosCluster, random.Random], Awaitable[None]]
-
-
-async def kill_leader(cluster: ChaosCluster, chance: random.Random) -> None:
-    node = cluster.nodes[await cluster.leading()]
-    node.kill()
-    await asyncio.sleep(chance.choice((0.2, 3.0, 5.0)))
-    await asyncio.to_thread(node.start)
-
-
-async def kill_follower(cluster: ChaosCluster, chance: random.Random) -> None:
-    leader = await cluster.leading()
-    node = cluster.nodes[chance.choice([at for at in range(NODES) if at != leader])]
-    node.kill()
-    await asyncio.sleep(chance.choice((0.2, 3.0)))
-    await asyncio.to_thread(node.start)
-
-
-async def kill_all(cluster: ChaosCluster, chance: random.Random) -> None:
-    cluster.kill()
-    await asyncio.sleep(chance.choice((0.0, 1.0)))
-    await cluster.start()
-
-
-async def stop_leader(cluster: ChaosCluster, chance: random.Random) -> None:
-    """In good order: it hands over first."""
-    node = cluster.nodes[await cluster.leading()]
-    code = await asyncio.to_thread(node.stop)
-    assert code == 0, f"the node ended with {code}"
-    await asyncio.to_thread(node.start)
-
-
-async def pause_leader(cluster: ChaosCluster, chance: random.Random) -> None:
-    node = cluster.nodes[await cluster.leading()]
-    node.pause()
-    await asyncio.sleep(chance.choice((0.5, 2.0, 6.0)))
-    node.go_on()
-
-
-async def cut_off_third(cluster: ChaosCluster, chance: random.Random) -> None:
-    await _cut(cluster.links[2], chance)
-
-
-async def cut_first_from_second(cluster: ChaosCluster, chance: random.Random) -> None:
-    """Both still hear the third."""
-    await _cut(cluster.links[1], chance)
-
-
-async def _cut(link: Proxy, chance: random.Random) -> None:
-    """Both ways, or one: what is sent there is lost, and the line looks well."""
-    match chance.randrange(3):
-        case 0:
-            link.refusing = True
-            link.cut()
-        case 1:
-            link.silent = {"up"}
-        case _:
-            link.silent = {"down"}
-    await asyncio.sleep(chance.choice((1.0, 4.0, 8.0)))
-    link.refusing, link.silent = False, set()
-    link.cut()
-
-
-CLUSTER_FAULTS: dict[str, ClusterFault] = {
-    "leader-kill": kill_leader,
-    "follower-kill": kill_follower,
-    "all-kill": kill_all,
-    "leader-stop": stop_leader,
-    "leader-pause": pause_leader,
-    "cut-third": cut_off_third,
-    "cut-first-second": cut_first_from_second,
-}
+def events(log: Path, name: str) -> int:
+    """How often a node has logged this."""
+    return sum(f'"{name}"' in line for line in log.read_text().splitlines())

@@ -1,8 +1,10 @@
 """Chaos over a cluster of three: nodes are killed, paused and cut off under every verb.
 
     python -m tests.chaos.cluster_run --rounds 50 --seed 7
+    python -m tests.chaos.cluster_run --rounds 5 --only power-cut-all
 
-A round is one fault. The clients and the judge are those of `tests.chaos.run`.
+A round is one fault. The clients and the judge are those of `tests.chaos.run`. In the end
+everything is read twice, from different leaders.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import argparse
 import asyncio
 import json
 import random
+import shutil
 import sys
 import tempfile
 import time
@@ -18,21 +21,26 @@ from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
 
+from tests.integration.loop_disk import CannotMount, LoopDisk, loop_disk
+
 from .checker import check
 from .clients.last_look import drain, tell_everything
-from .cluster import CLUSTER_FAULTS, ChaosCluster
+from .cluster import NODES, ChaosCluster
+from .cluster_faults import CLUSTER_FAULTS, OF_DISKS, OF_STRACE
 from .crowd import Crowd, Options
 from .faults import EVERYBODY
 from .run import Report, make_topics
 from .story import Story
 
 CALM_SECONDS = 3.0
+DISK_MEBIBYTES = 1024
+"""Of each node. The image has no more bytes than were written."""
 
 
 class ClusterRun:
     def __init__(self, place: Path, rounds: int, seed: int, without: frozenset[str]) -> None:
         self._place, self._rounds, self._seed = place, rounds, seed
-        self._kinds = [kind for kind in CLUSTER_FAULTS if kind not in without]
+        self._left_out = dict.fromkeys(sorted(without), "left out by the caller")
         self._chance = random.Random(seed)
         self._stories = place / "stories"
         self._stories.mkdir()
@@ -43,10 +51,13 @@ class ClusterRun:
 
     async def run(self) -> Report:
         began = time.monotonic()
-        cluster = ChaosCluster(self._place / "data", self._place)
-        await cluster.open()
         complaints = self._crowd.complaints
         with ExitStack() as until_the_end:
+            cluster = ChaosCluster(self._place, self._disks(until_the_end), self._chance)
+            await cluster.open()
+            if shutil.which("strace") is None:
+                self._left_out |= dict.fromkeys(OF_STRACE, "there is no strace: install it")
+            kinds = [kind for kind in CLUSTER_FAULTS if kind not in self._left_out]
             until_the_end.callback(cluster.leave)
             until_the_end.callback(self._crowd.kill)
             await cluster.start()
@@ -55,14 +66,16 @@ class ClusterRun:
             await self._crowd.at_work()
             await asyncio.sleep(2)
             for number in range(self._rounds):
-                await self._do_harm(cluster, self._kinds[number % len(self._kinds)])
+                await self._do_harm(cluster, kinds[number % len(kinds)])
             await asyncio.to_thread(self._crowd.stop)
-            for look in range(2):
-                if look == 0:
-                    await drain(cluster.url, Story(self._stories / "drain", "drain"))
-                await tell_everything(cluster.url, self._story, look)
-                cluster.kill()
-                await cluster.start()
+            await drain(cluster.url, Story(self._stories / "drain", "drain"))
+            await tell_everything(cluster.url, self._story, 0)
+            led = await cluster.leading()
+            cluster.kill()
+            others = [node for at, node in enumerate(cluster.nodes) if at != led]
+            await asyncio.gather(*(asyncio.to_thread(node.start) for node in others))
+            await tell_everything(cluster.url, self._story, 1)
+            await cluster.start()
             codes = await cluster.stop()
             if any(codes):
                 complaints.append(f"nodes ended with {codes}")
@@ -72,17 +85,33 @@ class ClusterRun:
             seed=self._seed,
             seconds=time.monotonic() - began,
             faults=dict(self._counts),
-            left_out={},
+            left_out=self._left_out,
             starts=cluster.starts,
             slowest_start_seconds=cluster.slowest_start_seconds,
             verdict=check(self._stories),
             complaints=complaints,
         )
 
+    def _disks(self, until_the_end: ExitStack) -> list[LoopDisk]:
+        """One for each node, where that is possible and somebody needs it."""
+        disks: list[LoopDisk] = []
+        if self._left_out.keys() >= {*OF_DISKS}:
+            return disks
+        try:
+            for at in range(NODES):
+                place = self._place / f"disk{at + 1}"
+                place.mkdir()
+                disk = loop_disk(place, mebibytes=DISK_MEBIBYTES)
+                disks.append(until_the_end.enter_context(disk))
+        except CannotMount as reason:
+            self._left_out |= dict.fromkeys(OF_DISKS, str(reason))
+            return []
+        return disks
+
     async def _do_harm(self, cluster: ChaosCluster, kind: str) -> None:
         self._story.tell("fault", kind=kind, phase="begin", targets=[EVERYBODY])
         try:
-            await CLUSTER_FAULTS[kind](cluster, self._chance)
+            await CLUSTER_FAULTS[kind](cluster)
             await cluster.leading()
         finally:
             self._story.tell("fault", kind=kind, phase="end", targets=[EVERYBODY])
@@ -105,12 +134,15 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=len(CLUSTER_FAULTS))
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
     parser.add_argument("--without", default="", help=f"of {', '.join(CLUSTER_FAULTS)}")
+    parser.add_argument("--only", default="", help="these faults and no others")
     parser.add_argument("--output", choices=("table", "json"), default="table")
     parser.add_argument("--keep", type=Path, help="a new directory for logs and data")
     options = parser.parse_args()
     without = frozenset(filter(None, options.without.split(",")))
-    if unknown := without.difference(CLUSTER_FAULTS):
+    only = frozenset(filter(None, options.only.split(","))) or CLUSTER_FAULTS.keys()
+    if unknown := (without | only).difference(CLUSTER_FAULTS):
         parser.error(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(CLUSTER_FAULTS)}")
+    without |= CLUSTER_FAULTS.keys() - only
     report = run(options.rounds, options.seed, without, options.keep)
     print(json.dumps(report.as_json()) if options.output == "json" else report)
     return 0 if report.is_good else 1

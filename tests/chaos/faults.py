@@ -10,8 +10,8 @@ import asyncio
 import errno
 import os
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -143,21 +143,26 @@ async def cut_power(harm: Harm) -> None:
 
 
 async def fill_disk(harm: Harm) -> None:
-    disk = harm.disk_of_ours()
-    ballast = disk.path / "ballast"
-    free = os.statvfs(disk.path)
-    left_bytes = harm.chance.choice((0, 64 << 10, 1 << 20))
-    with ballast.open("wb") as file:
-        try:
-            os.posix_fallocate(file.fileno(), 0, free.f_bavail * free.f_frsize - left_bytes)
-        except OSError as error:
-            if error.errno != errno.ENOSPC:
-                raise
-    try:
+    with fill(harm.disk_of_ours(), harm.chance.choice((0, 64 << 10, 1 << 20))):
         await asyncio.sleep(2)
         if harm.chance.random() < 0.5:
             harm.broker.kill()
             await asyncio.to_thread(harm.broker.start)
+
+
+@contextmanager
+def fill(disk: LoopDisk, left_bytes: int) -> Iterator[None]:
+    """Leave no more than so much room on a disk."""
+    ballast = disk.path / "ballast"
+    free = os.statvfs(disk.path)  # also what is reserved for root, as whom we are here
+    with ballast.open("wb") as file:
+        try:
+            os.posix_fallocate(file.fileno(), 0, free.f_bfree * free.f_frsize - left_bytes)
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+    try:
+        yield
     finally:
         ballast.unlink()
 

@@ -27,7 +27,8 @@ class Cluster:
     def __init__(
         self, directory: Path, count: int = 3, *, clock: Clock | None = None, **settings: Any
     ) -> None:
-        self.directory, self.clock, self.settings = directory, clock, settings
+        self.directory, self.clock = directory, clock
+        self.settings = {"stalled_ticks": 0, **settings}  # ticks are short: no disk is as quick
         self.network = LocalNetwork()
         self.ids = tuple(range(1, count + 1))
         self.nodes: dict[int, ClusterNode] = {}

@@ -25,6 +25,8 @@ class Listener:
     def peer_lost(self, peer: int) -> None:
         self.heard.append(f"{peer} is gone")
 
+    def peer_is_fit(self, peer: int, is_fit: bool) -> None: ...
+
 
 def messages(*indexes: int) -> list[RaftMessage]:
     return [RaftMessage(MessageKind.APPEND_REPLY, 1, 2, index=index) for index in indexes]

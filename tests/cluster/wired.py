@@ -23,6 +23,7 @@ class HeardNode:
         self.lives: list[tuple[int, int]] = []
         self.lost: list[int] = []
         self.shipped: list[tuple[int, int, bytes]] = []
+        self.unfit: set[int] = set()
 
     def receive(self, peer: int, messages: Sequence[RaftMessage]) -> None:
         self.messages += [(peer, message) for message in messages]
@@ -36,6 +37,9 @@ class HeardNode:
 
     def peer_lost(self, peer: int) -> None:
         self.lost.append(peer)
+
+    def peer_is_fit(self, peer: int, is_fit: bool) -> None:
+        (self.unfit.discard if is_fit else self.unfit.add)(peer)
 
 
 class WiredNodes:

@@ -27,6 +27,7 @@ from ..raft import NOBODY, Membership, RaftMessage, RaftSettings, Status
 from ..raft.leader import Leader
 from ..rows import Decoder
 from ..storage.filesystem import FileSystem
+from .disk_health import STALLED_LOOKS, DiskHealth, tell_fitness
 from .installing import Shipping
 from .replicated import ReplicatedBroker
 from .replicated_log import ReplicatedLog
@@ -37,6 +38,8 @@ from .transport import Transport
 
 TICK_SECONDS = 0.1
 ELECTION_TICKS = 10
+TIMER_SECONDS = 0.001
+"""How far off timers are: one that comes too early is not armed for no time at all."""
 HAND_OVER_SECONDS = 1.0
 UNLIMITED_BYTES = 1 << 40
 """What is not committed is bounded by what the proposer lets in."""
@@ -64,13 +67,15 @@ class ClusterNode:
         keep_bytes: int = KEEP_BYTES,
         snapshot_rate: int = BYTES_PER_SECOND,
         reclaim_seconds: float = RECLAIM_SECONDS,
+        stalled_ticks: int = STALLED_LOOKS,
         staging: Staging | None = None,
         staged_seconds: float = STAGED_SECONDS,
         **settings: Any,
     ) -> None:
         """`founders` are needed for a blank directory, and make it a founder's. Without
-        `tick_seconds` (0) time passes for the group when `tick` is called. `settings` are those of
-        the host of the directory."""
+        `tick_seconds` (0) time passes for the group when `tick` is called. A disk that has not
+        finished a write for `stalled_ticks` is taken for one that hangs (0: never). `settings` are
+        those of the host of the directory."""
         self.id = node
         self.filesystem, self._transport = filesystem, transport
         self._founders = Membership(tuple(sorted(founders)))
@@ -82,7 +87,7 @@ class ClusterNode:
         """The broker of this node: its verbs raise NotLeader where another leads."""
         self._ticking = SystemClock()
         self._tick_seconds = tick_seconds
-        self._ticked_at = 0.0
+        self._ticked_at = self._looked_at = 0.0
         self._timer: Timer | None = None
         self._keep_bytes, self._reclaim_seconds = keep_bytes, reclaim_seconds
         self._random = random or Random()
@@ -96,6 +101,8 @@ class ClusterNode:
         )
         self._incarnations: dict[int, int] = {}
         self._connected: set[int] = set()
+        self._unfit: set[int] = set()
+        self.disk = DiskHealth(stalled_ticks)
         self._listeners: list[Callable[[int, int], None]] = []
         self._told = (NOBODY, 0)
         self._host: ShardHost | None = None
@@ -257,6 +264,7 @@ class ClusterNode:
         if not isinstance(role, Leader):
             return NOBODY
         voters = self._connected.intersection(self.host.raft.membership.all_voters())
+        voters -= self._unfit
         live = [peer for peer in role.peers() if peer in voters and role.progress[peer].is_live()]
         return max(live, key=lambda peer: role.progress[peer].match, default=NOBODY)
 
@@ -272,14 +280,20 @@ class ClusterNode:
     def tick(self) -> None:
         """A tick's time has passed."""
         self.host.tick()
+        self._look_at_disk()
 
     def _arm(self) -> None:
         if self._tick_seconds:
-            due = max(0.0, self._ticked_at + self._tick_seconds - self._ticking.monotonic())
+            due = self._ticked_at + self._tick_seconds - self._ticking.monotonic()
+            due = max(TIMER_SECONDS, due)
             self._timer = self._ticking.call_later(due, self._tick)
 
     def _tick(self) -> None:
         self.make_good()
+        now = self._ticking.monotonic()
+        if now - self._looked_at > self._tick_seconds - TIMER_SECONDS:
+            self._looked_at = now
+            self._look_at_disk()
         if self._timer is not None:
             self._arm()
 
@@ -294,6 +308,21 @@ class ClusterNode:
         for _ in range(min(missed, 4 * self._settings.election_ticks)):
             self.host.tick()
         self._ticked_at += missed * self._tick_seconds
+
+    def _look_at_disk(self) -> None:
+        """A node whose disk hangs or is full leaves the lead to one whose disk is well."""
+        host, disk = self.host, self.disk
+        if host.is_stopped:
+            return
+        was_fit = disk.is_fit
+        is_full = self.local.shard.proposer.full is not None
+        if disk.look(host.writes.submitted, host.writes.durable, is_full=is_full):
+            host.writes.probe()
+        if disk.is_fit != was_fit:
+            tell_fitness(disk, self.id)
+        host.raft.abstain(not disk.is_fit)
+        if not disk.is_fit and host.is_leading:
+            self.hand_over()
 
     # --- what the lines tell
 
@@ -319,6 +348,12 @@ class ClusterNode:
         self._connected.discard(peer)
         if self._host is not None and not self._host.is_stopped:
             self._host.peer_lost(peer)
+
+    def peer_is_fit(self, peer: int, is_fit: bool) -> None:
+        if is_fit:
+            self._unfit.discard(peer)
+        else:
+            self._unfit.add(peer)
 
     def _send(self, messages: list[RaftMessage]) -> None:
         by_peer: dict[int, list[RaftMessage]] = {}

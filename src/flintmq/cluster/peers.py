@@ -423,6 +423,8 @@ class Peers:
         else:
             line.write(encode_ping(self._health()._replace(echo=health.boot_ms), is_pong=True))
         state.health = health
+        if self._listener is not None:
+            self._listener.peer_is_fit(line.theirs.node, not health.flags)
 
     def _ping(self) -> None:
         loop = asyncio.get_running_loop()

@@ -101,7 +101,7 @@ class ShardHost:
         self.on_too_far_behind: Callable[[list[int]], object] | None = None
         """Told which nodes need what the log no longer has, as long as they do."""
         self.storage.on_too_far_behind = self._tell_too_far_behind
-        self._writes = ReadyWrites(
+        self.writes = ReadyWrites(
             log.commit,
             log.group,
             self.storage.initial_state()[0],
@@ -110,7 +110,7 @@ class ShardHost:
             on_written=log.entries_written,
         )
         log.on_gathered = self._gathered
-        log.on_written = self._writes.written_up_to
+        log.on_written = self.writes.written_up_to
         log.on_durable = self._durable_up_to
         log.needed = self.storage.compact
         self.standing = Standing.FOLLOWING
@@ -196,7 +196,7 @@ class ShardHost:
     def _durable_up_to(self, ticket: int) -> None:
         if not self.is_stopped:
             self._propose_gathered()
-            self._writes.durable_up_to(ticket)
+            self.writes.durable_up_to(ticket)
             self.pump()
 
     def _done(self, ready: Ready) -> None:
@@ -233,7 +233,7 @@ class ShardHost:
         self._outgoing += ready.messages
         if ready.persisted is not None:
             wants_written = self._journal_log.wants_written()
-            if self._writes.write(ready, tell_when_written=wants_written):
+            if self.writes.write(ready, tell_when_written=wants_written):
                 self._done(ready)
         self._reads.confirmed(ready.reads)
         self._to_apply += ready.committed
@@ -431,7 +431,7 @@ class ShardHost:
     async def retire(self) -> None:
         """Take no part any more, for another host to follow: what was handed to the journal is
         durable when this returns."""
-        log, writes = self._journal_log, self._writes
+        log, writes = self._journal_log, self.writes
         self.stop(NotLeader(self.raft.core.id, self.raft.leader))
         self.standing = Standing.INSTALLING
         log.on_durable = writes.durable_up_to

@@ -31,6 +31,9 @@ class PeerListener(Protocol):
     def peer_lost(self, peer: int) -> None:
         """The line broke: what was sent last may not have arrived."""
 
+    def peer_is_fit(self, peer: int, is_fit: bool) -> None:
+        """Whether the disk of that peer is good enough to lead on, as it says itself."""
+
 
 class Transport(Protocol):
     """The lines of one node to all its peers."""

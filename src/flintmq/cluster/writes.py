@@ -41,7 +41,8 @@ class ReadyWrites:
         self.is_behind = is_behind
         """Whether the next entry begins the log anew."""
         self._on_done, self._on_written = on_done, on_written
-        self._ticket = self._durable = 0
+        self.submitted = self.durable = 0
+        """The last ticket, and up to which one all is durable."""
         self._readies: deque[tuple[int, Ready]] = deque()
         self._indexes: deque[tuple[int, int]] = deque()
         self._moved = asyncio.Event()
@@ -51,14 +52,14 @@ class ReadyWrites:
         Then nobody is told."""
         records = self._records(ready)
         if records:
-            self._ticket = self._commit.submit(
+            self.submitted = self._commit.submit(
                 records, tell_when_written=tell_when_written, must_sync=self._must_sync
             )
             if tell_when_written and ready.entries:
-                self._indexes.append((self._ticket, ready.entries[-1].index))
-        elif self._ticket <= self._durable:
+                self._indexes.append((self.submitted, ready.entries[-1].index))
+        elif self.submitted <= self.durable:
             return True
-        self._readies.append((self._ticket, ready))
+        self._readies.append((self.submitted, ready))
         return False
 
     def _records(self, ready: Ready) -> list[Record]:
@@ -80,6 +81,12 @@ class ReadyWrites:
             records.append(Record(group, entry.term, entry.index, (entry.data,), kind))
         return records
 
+    def probe(self) -> None:
+        """Write what is known already, to see whether the disk takes it."""
+        state = self._stored
+        record = State(state.term, state.vote, state.commit).record(self._group)
+        self.submitted = self._commit.submit([record], must_sync=True)
+
     async def wait_quiet(self, failure: Callable[[], FlintError | None]) -> None:
         """Wait until all that was handed to the journal is durable, or it has failed."""
         while self._readies:
@@ -98,7 +105,7 @@ class ReadyWrites:
             self._on_written(index)
 
     def durable_up_to(self, ticket: int) -> None:
-        self._durable = ticket
+        self.durable = ticket
         self._moved.set()
         while self._readies and self._readies[0][0] <= ticket:
             _, ready = self._readies.popleft()

@@ -19,8 +19,8 @@ from ..cluster.bootstrap import ClusterFounder, belonging_of, places_of
 from ..cluster.identity import NodeFile, NodeRecord, members_of
 from ..cluster.leadership import ClusterLeadership, LeaderBroker
 from ..cluster.node import ClusterNode
-from ..cluster.peer_frames import AboutNode
-from ..cluster.peers import LineTls, Peers
+from ..cluster.peer_frames import AboutNode, PeerHealth
+from ..cluster.peers import LineTls, Peers, clocks
 from ..config.table import Config
 from ..errors import InvalidRequest
 from ..net.remote.tls import ClientTls
@@ -47,7 +47,9 @@ class NodePlace:
             tls=line_tls(config),
             found=founder.answer,
             about=self._about,
+            health=self._health,
         )
+        self._node: ClusterNode | None = None
         self._telling: asyncio.Task[None] | None = None
         self._hop: LeaderBroker | None = None
         self.record: NodeRecord
@@ -76,7 +78,7 @@ class NodePlace:
         if config.tls_cert is not None:
             tls = ClientTls(config.peer_ca, config.tls_cert, config.tls_key, verify=True)
         self._hop = LeaderBroker(self.leadership.addresses, settings["decoder"], tls)
-        return ClusterNode(
+        self._node = ClusterNode(
             LocalFileSystem(config.data_dir),
             self.peers,
             node=self.record.node,
@@ -84,6 +86,7 @@ class NodePlace:
             broker_of=self._hop.of,
             **settings,
         )
+        return self._node
 
     def serve(self, node: ClusterNode, server: NativeServer) -> None:
         self.leadership.serve(node, server)
@@ -105,6 +108,9 @@ class NodePlace:
             __version__,
             self._config.tls_cert is not None,
         )
+
+    def _health(self) -> PeerHealth:
+        return clocks()._replace(flags=0 if self._node is None else self._node.disk.flags)
 
     async def close(self) -> None:
         if self._telling is not None:
