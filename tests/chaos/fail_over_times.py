@@ -28,7 +28,7 @@ import flintmq
 from tests.patience import PATIENCE_SECONDS, until
 
 from .broker import ChaosBroker
-from .cluster import LEADING, ChaosCluster
+from .cluster import LEADING, NODES, ChaosCluster
 
 TOPIC = "orders"
 CALM_SECONDS = 1.0
@@ -44,13 +44,13 @@ class Pause(NamedTuple):
 class Publisher:
     """Publishes numbers, one after the other, and keeps the times of their receipts."""
 
-    def __init__(self, mq: flintmq.Client) -> None:
-        self._mq = mq
+    def __init__(self, mq: flintmq.Client, topic: str = TOPIC) -> None:
+        self._mq, self._topic = mq, topic
         self.times: list[float] = []
 
     async def run(self) -> None:
         while True:
-            receipt = await self._mq.publish(TOPIC, len(self.times))
+            receipt = await self._mq.publish(self._topic, len(self.times))
             assert receipt.durability == "replicated", receipt
             self.times.append(time.time())
 
@@ -64,7 +64,7 @@ class Publisher:
         await until(is_calm, "receipts come again")
 
     async def stored(self) -> list[int]:
-        async with self._mq.reader(TOPIC, start="earliest") as reader:
+        async with self._mq.reader(self._topic, start="earliest") as reader:
             found: list[int] = []
             while rows := await reader.read_batch(1000, timeout=0):
                 found += [row.decode() for row in rows]
@@ -116,17 +116,24 @@ def led_at(cluster: ChaosCluster, moment: float) -> float:
     return min(found)
 
 
+async def status(url: str) -> dict[str, Any]:
+    """What `cluster status` says; nothing while nobody can be asked."""
+    asking = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "flintmq.cli", "cluster", "status", "--server", url),
+        *("--output", "json"),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    told, _ = await asking.communicate()
+    found: dict[str, Any] = json.loads(told) if told else {}
+    return found
+
+
 async def all_there(url: str) -> None:
-    """Wait until every node is up and has what the leader has, or nearly."""
+    """Wait until every node is up."""
     while True:
-        asking = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "flintmq.cli", "cluster", "status", "--server", url),
-            *("--output", "json"),
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,
-        )
-        told, _ = await asking.communicate()
-        if told and all(node["state"] != "down" for node in json.loads(told)["nodes"]):
+        nodes = (await status(url)).get("nodes", [])
+        if len(nodes) == NODES and all(node["state"] != "down" for node in nodes):
             return
 
 
