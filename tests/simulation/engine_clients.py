@@ -7,10 +7,12 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
+from zlib import crc32
 
 from flintmq.batch import BatchBuilder
 from flintmq.broker_api import BrokerApi, Fetch, Grant, Joining, MemberApi
-from flintmq.errors import FlintError, LeaseLost, TopicNotFound
+from flintmq.errors import FlintError, GroupNotFound, LeaseLost, TopicNotFound
+from flintmq.model import Receipt
 
 if TYPE_CHECKING:
     from tests.simulation.engine_world import EngineWorld
@@ -19,6 +21,8 @@ T = TypeVar("T")
 
 PATIENCE_SECONDS = 3.0
 LEASE_SECONDS = 4.0
+LONGEST_SECONDS = 12.0
+"""After that no lease lasts, and none that the last leader did not know of is waited for."""
 SLOWEST = 1.02
 """How much longer a lease lasts by the clock of who gave it, at most."""
 
@@ -40,6 +44,11 @@ class EngineClient:
         broker = self.random.choice(up).node.broker
         return await asyncio.wait_for(verb(broker), PATIENCE_SECONDS)
 
+    async def join(self, topic: str) -> MemberApi:
+        """The group of a topic."""
+        joining = Joining(topic, "g", self.name, order=self.world.plan.order, start="earliest")
+        return await self.ask(lambda broker: broker.join_group(joining))
+
     async def rest(self) -> None:
         await asyncio.sleep(self.random.uniform(0.0, self.world.plan.rest_seconds))
 
@@ -57,13 +66,18 @@ class EnginePublisher(EngineClient):
             first = sequences[topic]
             values = [b"%s %s %d" % (self.name.encode(), topic.encode(), first + at)
                       for at in range(count)]  # fmt: skip
+            values = [value.ljust(self.world.plan.value_bytes, b".") for value in values]
             sequences[topic] += count
             await self._publish(topic, values, first)
             await self.rest()
 
     async def _publish(self, topic: str, values: list[bytes], sequence: int) -> None:
+        known = self.judges.end_of(topic)
         while True:
-            rows = BatchBuilder.of(list(values)).seal(producer=self.name, base_sequence=sequence)
+            builder = BatchBuilder()
+            for value in values:
+                builder.append_row(value, key=key_of(value))
+            rows = builder.seal(producer=self.name, base_sequence=sequence)
             try:
                 receipt = await self.ask(
                     lambda broker, rows=rows: broker.publish(  # type: ignore[misc]
@@ -76,7 +90,7 @@ class EnginePublisher(EngineClient):
                 await self.rest()
                 continue
             assert receipt.offset is not None
-            self.judges.acknowledged(topic, receipt.offset, values)
+            self.judges.acknowledged(topic, receipt.offset, values, known=known)
             return
 
 
@@ -85,14 +99,29 @@ class EngineReader(EngineClient):
 
     async def run(self) -> None:
         while not self.world.is_calm:
-            topic, offset = self.topic(), self.random.randrange(50)
+            topic, offset = self.topic(), self.random.randrange(400)
+            wanted = Fetch(topic, offset, max_rows=20)
             with suppress(FlintError, TimeoutError):
-                fetched = await self.ask(lambda broker: broker.fetch(Fetch(topic, offset)))  # noqa: B023
+                fetched = await self.ask(lambda broker: broker.fetch(wanted))  # noqa: B023
                 for message in fetched.rows:
                     assert message.offset is not None
                     self.judges.saw(topic, message.offset, bytes(message.value))
                 self.world.counts["reads"] += 1
                 self.judges.note("read", topic, offset, fetched.position)
+            await self.rest()
+
+
+class EngineLooker(EngineClient):
+    """Asks where topics end."""
+
+    async def run(self) -> None:
+        while not self.world.is_calm:
+            topic = self.topic()
+            known = self.judges.end_of(topic)
+            with suppress(FlintError, TimeoutError):
+                (extent,) = await self.ask(lambda broker: broker.extents(topic, None))  # noqa: B023
+                self.judges.looked(topic, extent.next_offset, known=known)
+                self.world.counts["looks"] += 1
             await self.rest()
 
 
@@ -104,9 +133,7 @@ class EngineConsumer(EngineClient):
         topic = self.topic()
         while not self.world.is_calm:
             try:
-                member = await self.ask(
-                    lambda broker: broker.join_group(Joining(topic, "g", self.name))
-                )
+                member = await self.join(topic)
                 await self._work(topic, member)
             except (FlintError, TimeoutError) as error:
                 self.judges.note("ended", self.name, type(error).__name__)
@@ -127,9 +154,32 @@ class EngineConsumer(EngineClient):
             self.judges.granted(
                 topic, self.name, grant.token, offsets_of(grant), asked=asked, now=now(), ends=ends
             )
+            self._look_at(topic, grant)
             if self.random.random() < 0.7:
                 await self.rest()
+            if self.random.random() < 0.15:
+                member = await self._come_back(topic, grant)
             await self._settle(topic, member, grant, now)
+
+    def _look_at(self, topic: str, grant: Grant) -> None:
+        for message in grant.rows:
+            assert message.offset is not None
+            value = bytes(message.value)
+            self.judges.saw(topic, message.offset, value)
+            if self.world.plan.order == "key" and message.key is not None:
+                self.judges.in_turn(topic, message.offset, message.key)
+
+    async def _come_back(self, topic: str, grant: Grant) -> MemberApi:
+        """To whoever leads, and claim what is held: as a client does whose connection was lost."""
+        member = await self.join(topic)
+        leases = [(grant.token, [(offset, offset + 1)]) for offset in offsets_of(grant)]
+        try:
+            await asyncio.wait_for(member.extend(leases, LEASE_SECONDS), PATIENCE_SECONDS)
+            self.world.counts["leases reclaimed"] += len(leases)
+        except LeaseLost as lost:
+            self.world.counts["leases reclaimed"] += len(leases) - len(lost.offsets)
+            self.world.counts["leases lost"] += len(lost.offsets)
+        return member
 
     async def _settle(
         self, topic: str, member: MemberApi, grant: Grant, now: Callable[[], float]
@@ -140,9 +190,11 @@ class EngineConsumer(EngineClient):
         if draw < 0.7:
             # Settled or not, its lease is over from here on.
             self.judges.given_up(topic, grant.token, offsets)
+            self.judges.acks(topic, offsets)
             try:
                 await self._until_known(topic, member, leases)
             except LeaseLost as lost:
+                self.judges.refused(topic, list(lost.offsets))
                 self.world.counts["leases lost"] += len(lost.offsets)
                 offsets = [offset for offset in offsets if offset not in lost.offsets]
             self.judges.settled(topic, offsets, now())
@@ -168,9 +220,7 @@ class EngineConsumer(EngineClient):
                 self.world.counts["acks sent again"] += 1
             await self.rest()
             with suppress(FlintError, TimeoutError):
-                member = await self.ask(
-                    lambda broker: broker.join_group(Joining(topic, "g", self.name))
-                )
+                member = await self.join(topic)
         raise TimeoutError
 
 
@@ -192,7 +242,10 @@ class EngineStager(EngineClient):
             for part, lot in rows.items():
                 await self._until_done(partial(self._stage, number, part, lot))
                 await self.rest()
-            await self._until_done(partial(self._commit, number, parts))
+            known = {topic: self.judges.end_of(topic) for topic in self.world.plan.topics}
+            for receipt in await self._until_done(partial(self._commit, number, parts)):
+                assert receipt.offset is not None
+                self.judges.placed(receipt.topic, receipt.offset, 1, known=known[receipt.topic])
             self.judges.committed(name)
             await self.rest()
 
@@ -202,19 +255,57 @@ class EngineStager(EngineClient):
         batches = [(topic, BatchBuilder.of([value])) for topic, value in lot]
         await broker.stage(self.name, number, part, batches, auto_create=True)
 
-    async def _commit(self, number: int, parts: list[str], broker: BrokerApi) -> None:
-        await broker.commit(self.name, number, parts)
+    async def _commit(self, number: int, parts: list[str], broker: BrokerApi) -> list[Receipt]:
+        return await broker.commit(self.name, number, parts)
 
-    async def _until_done(self, verb: Callable[[BrokerApi], Awaitable[object]]) -> None:
+    async def _until_done(self, verb: Callable[[BrokerApi], Awaitable[T]]) -> T:
         """Stages and commits may be asked for twice: they say by their number what they are."""
         while True:
             try:
-                await self.ask(verb)
-                return
+                return await self.ask(verb)
             except (FlintError, TimeoutError) as error:
                 self.world.counts["stages sent again"] += 1
                 self.judges.note("failed", self.name, type(error).__name__)
             await self.rest()
+
+
+class EngineDrainer(EngineClient):
+    """In calm weather: takes what is left of a group, until that has nothing left."""
+
+    def __init__(self, world: EngineWorld, name: str, topic: str) -> None:
+        super().__init__(world, name)
+        self._topic = topic
+
+    async def run(self) -> None:
+        topic = self._topic
+        try:
+            await self.ask(lambda broker: broker.group_stats(topic, "g"))
+        except (TopicNotFound, GroupNotFound):
+            return  # nobody ever came to work on it
+        member = await self.join(topic)
+        while True:
+            asked = self.world.loop.time()
+            grant = await member.take(100, LEASE_SECONDS, LONGEST_SECONDS)
+            if grant is None:
+                break
+            offsets, now = offsets_of(grant), self.world.loop.time()
+            self.judges.granted(
+                topic, self.name, grant.token, offsets, asked=asked, now=now, ends=now
+            )
+            for message in grant.rows:
+                assert message.offset is not None
+                self.judges.saw(topic, message.offset, bytes(message.value))
+            await member.ack([(grant.token, [(offset, offset + 1)]) for offset in offsets])
+            self.judges.acks(topic, offsets)
+            self.judges.settled(topic, offsets, self.world.loop.time())
+        stats = await self.ask(lambda broker: broker.group_stats(topic, "g"))
+        self.judges.drained(topic, stats.position, stats.lag)
+
+
+def key_of(value: bytes) -> bytes | None:
+    """Of a few keys, or none."""
+    number = crc32(value) % 4
+    return b"key %d" % number if number else None
 
 
 def offsets_of(grant: Grant) -> list[int]:

@@ -1,10 +1,15 @@
 """What clients of the engine were told, and whether it can all be true.
 
 - What was acknowledged is read in the end, at its offset.
-- An offset has one value, for ever.
+- An offset has one value, for ever, whoever reads or takes it.
+- Topics are logs that one after the other appends to and looks at (linearizable): what is published
+  after another was acknowledged, or after somebody saw the end of the topic, lies behind that; and
+  who looks later sees no earlier end.
 - A publish that was sent again is there once.
 - What was settled, and known to be, is not delivered to who asks later.
 - Of one message there are no two live leases in one term.
+- Where a group goes by key, a message is handed out when those of its key before it are acked.
+- What nobody has settled is delivered in the end.
 - Staged writes are there as a whole, or not at all.
 - Nodes that have applied as much as each other hold the same.
 """
@@ -41,6 +46,11 @@ class Judges:
         self._digests: dict[int, tuple[int, bytes]] = {}
         self._settled: dict[tuple[str, int], float] = {}
         self._leases: dict[tuple[str, int], HeldLease] = {}
+        self._ends: dict[str, int] = {}
+        self._delivered: set[tuple[str, int]] = set()
+        self._acks: Counter[tuple[str, int]] = Counter()
+        """How many have asked to settle a message, and were not refused."""
+        self._of_key: dict[tuple[str, object], list[int]] = {}
         self._whole: dict[str, list[bytes]] = {}
         self._must_be_whole: set[str] = set()
         self.history = blake2b()
@@ -56,9 +66,27 @@ class Judges:
         if known != value:
             raise Violation(f"offset {offset} of {topic} was {known!r}, and is {value!r}")
 
-    def acknowledged(self, topic: str, offset: int, values: list[bytes]) -> None:
+    def end_of(self, topic: str) -> int:
+        """Where the topic ends at least, by all that was told so far."""
+        return self._ends.get(topic, 0)
+
+    def looked(self, topic: str, end: int, *, known: int) -> None:
+        """Who asked when it was `known` to end there heard that it ends at `end`."""
+        self.note("looked", topic, end)
+        if end < known:
+            raise Violation(f"{topic} ended at {known} or later, and then at {end}")
+        self._ends[topic] = max(end, self.end_of(topic))
+
+    def placed(self, topic: str, offset: int, count: int, *, known: int) -> None:
+        """Rows that were published when the topic was `known` to end there."""
+        if offset < known:
+            raise Violation(f"{topic} ended at {known} or later, and then {offset} was appended")
+        self._ends[topic] = max(offset + count, self.end_of(topic))
+
+    def acknowledged(self, topic: str, offset: int, values: list[bytes], *, known: int) -> None:
         self._counts["publishes acknowledged"] += 1
         self.note("published", topic, offset, values)
+        self.placed(topic, offset, len(values), known=known)
         for at, value in enumerate(values, offset):
             self.saw(topic, at, value)
             self._acknowledged[topic, at] = value
@@ -106,6 +134,26 @@ class Judges:
                         f"until {held.ends:.3f}, and to {holder} by {token} as well"
                     )
             self._leases[key] = HeldLease(token, holder, ends)
+            self._delivered.add(key)
+
+    def in_turn(self, topic: str, offset: int, key: object) -> None:
+        """A message of a key was handed out by a group that goes by key."""
+        seen = self._of_key.setdefault((topic, key), [])
+        for before in seen:
+            if before < offset and not self._acks[topic, before]:
+                raise Violation(
+                    f"offset {offset} of {topic} was handed out, and {before} of the same key "
+                    "is not acked"
+                )
+        if offset not in seen:
+            seen.append(offset)
+
+    def acks(self, topic: str, offsets: list[int]) -> None:
+        """Somebody asks to settle them."""
+        self._acks.update((topic, offset) for offset in offsets)
+
+    def refused(self, topic: str, offsets: list[int]) -> None:
+        self._acks.subtract((topic, offset) for offset in offsets)
 
     def given_up(self, topic: str, token: int, offsets: list[int]) -> None:
         """Its holder asks for the end of its lease: from now on it may be another's."""
@@ -119,6 +167,15 @@ class Judges:
         for offset in offsets:
             self._counts["settles acknowledged"] += 1
             self._settled.setdefault((topic, offset), now)
+
+    def drained(self, topic: str, position: int, lag: int) -> None:
+        """A group has nothing more to hand out."""
+        self.note("drained", topic, position, lag)
+        if lag:
+            raise Violation(f"{lag} messages of {topic} are not settled, and never come")
+        for offset in range(self.end_of(topic)):
+            if (topic, offset) not in self._delivered:
+                raise Violation(f"offset {offset} of {topic} was never delivered")
 
     # --- staging
 

@@ -30,8 +30,13 @@ class RoughNetwork:
         self._lives: dict[int, tuple[PeerListener, int]] = {}
         self._incarnations = 0
         self._cut: set[tuple[int, int]] = set()
+        self._held_until: dict[int, float] = {}
 
     # --- faults
+
+    def hold(self, receiver: int, until: float) -> None:
+        """What comes for a node waits until then."""
+        self._held_until[receiver] = until
 
     def cut(self, sender: int, receiver: int) -> None:
         self._cut.add((sender, receiver))
@@ -45,6 +50,7 @@ class RoughNetwork:
 
     def calm_down(self) -> None:
         self.heal()
+        self._held_until.clear()
         self._loss = self._repeat = 0.0
 
     # --- what transports ask
@@ -93,7 +99,9 @@ class RoughNetwork:
         self, sender: int, life: object, receiver: int, give: Callable[[PeerListener], None]
     ) -> None:
         known = self._lives.get(receiver)
-        if (sender, receiver) in self._cut:
+        if (until := self._held_until.get(receiver, 0.0)) > self._loop.time():
+            self._loop.call_at(until, self._deliver, sender, life, receiver, give)
+        elif (sender, receiver) in self._cut:
             self._counts["messages cut off"] += 1
         elif known is not None and self._lives.get(sender) is life:
             give(known[0])
@@ -102,15 +110,20 @@ class RoughNetwork:
 class RoughTransport:
     def __init__(self, network: RoughNetwork, node: int) -> None:
         self._network, self._node = network, node
+        self.is_over = False
+        """The process has ended; what is left of it is not heard."""
 
     def start(self, listener: PeerListener) -> None:
         self._network.join(self._node, listener)
 
     def send(self, peer: int, messages: Sequence[RaftMessage]) -> None:
-        self._network.carry(self._node, peer, messages)
+        if not self.is_over:
+            self._network.carry(self._node, peer, messages)
 
     def send_shipping(self, peer: int, kind: int, body: bytes) -> None:
-        self._network.ship(self._node, peer, kind, body)
+        if not self.is_over:
+            self._network.ship(self._node, peer, kind, body)
 
     async def close(self) -> None:
-        self._network.leave(self._node)
+        if not self.is_over:
+            self._network.leave(self._node)

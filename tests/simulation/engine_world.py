@@ -19,19 +19,23 @@ from unittest.mock import patch
 from flintmq.broker_api import BrokerApi
 from flintmq.clock import SystemClock
 from flintmq.engine.host import Host
-from flintmq.errors import FlintError
+from flintmq.errors import FlintError, StorageFull
 from flintmq.testing import SimulatedFileSystem
 from flintmq.testing.simulated_filesystem import Crashed
 from tests.simulation.engine_clients import (
     EngineConsumer,
+    EngineDrainer,
+    EngineLooker,
     EnginePublisher,
     EngineReader,
     EngineStager,
     everything,
 )
+from tests.simulation.engine_faults import EngineFaults
 from tests.simulation.engine_judges import Judges
-from tests.simulation.engine_life import LifeClock, NodeLife
+from tests.simulation.engine_life import LifeClock, NodeLife, copy_of
 from tests.simulation.engine_network import RoughNetwork
+from tests.simulation.engine_plan import draw_engine_plan
 from tests.simulation.invariants import Violation
 from tests.simulation.simulated_loop import LoopStuck, SimulatedLoop
 from tests.simulation.world import SimulationFailed
@@ -45,49 +49,6 @@ TIMES = (
     "engine.proposer.thread_time",
 )
 """Where the machine's time decides what is done when."""
-
-
-@dataclass(frozen=True, slots=True)
-class EnginePlan:
-    """What a seed decides before anything happens."""
-
-    seconds: float
-    delay: tuple[float, float]
-    sync_seconds: tuple[float, float]
-    loss: float
-    repeat: float
-    fault_every: float
-    rest_seconds: float
-    topics: tuple[str, ...]
-    publishers: int
-    consumers: int
-    stagers: int
-    checkpoint_bytes: int
-    file_bytes: int
-    lease_reads: bool
-    reclaim_seconds: float
-    faults: tuple[str, ...]
-
-
-def draw_engine_plan(random: Random) -> EnginePlan:
-    return EnginePlan(
-        seconds=random.uniform(6.0, 20.0),
-        delay=(0.0005, random.choice((0.002, 0.01, 0.04))),
-        sync_seconds=(0.001, random.choice((0.003, 0.01, 0.03))),
-        loss=random.choice((0.0, 0.0, 0.02, 0.1)),
-        repeat=random.choice((0.0, 0.02, 0.1)),
-        fault_every=random.choice((0.5, 1.0, 2.0, 3.0)),
-        rest_seconds=random.choice((0.05, 0.2, 0.5)),
-        topics=("a", "b")[: random.choice((1, 2))],
-        publishers=random.choice((1, 2, 3)),
-        consumers=random.choice((0, 1, 2, 3)),
-        stagers=random.choice((0, 1, 1)),
-        checkpoint_bytes=random.choice((2_000, 20_000, 1 << 20)),
-        file_bytes=random.choice((4096, 1 << 16)),
-        lease_reads=random.random() < 0.8,
-        reclaim_seconds=random.choice((0.5, 2.0, 5.0)),
-        faults=tuple(name for name in EngineFaults.NAMES if random.random() < 0.75) or ("crash",),
-    )
 
 
 @dataclass(slots=True)
@@ -113,6 +74,7 @@ class EngineWorld:
         self.disks = {id: SimulatedFileSystem() for id in NODES}
         self.lives: dict[int, NodeLife] = {}
         self._terms: set[int] = set()
+        self._transferred_from: int | None = None
         self._broken: asyncio.Future[None] = loop.create_future()
         """Fails with the first promise that is broken."""
 
@@ -169,10 +131,22 @@ class EngineWorld:
             reclaim_seconds=plan.reclaim_seconds,
             checkpoint_bytes=plan.checkpoint_bytes,
             journal_file_bytes=plan.file_bytes,
+            keep_bytes=plan.keep_bytes,
         )
         self.lives[id] = life
         life.node.on_leader_changed(lambda leader, term: self._leads(id, leader, term))
-        await life.open()
+        life.on_failed = self.killed
+        if not self.is_calm and self.lives.keys() == set(NODES) and random.random() < 0.1:
+            life.cut_power_after(random.randrange(30))
+        try:
+            await life.open()
+        except Crashed:
+            self.counts["crashes in recovery"] += 1
+            self.power_gone(life)
+            return
+        except StorageFull:
+            self.killed(life)
+            return
         recovery = life.node.local.host.recovery
         if recovery is not None and recovery.torn_bytes:
             self.counts["torn writes found"] += 1
@@ -183,6 +157,12 @@ class EngineWorld:
         if leader == id and term not in self._terms:
             self._terms.add(term)
             self.counts["elections"] += 1
+            was, self._transferred_from = self._transferred_from, None
+            self.counts["leadership transfers"] += was is not None and was != id
+
+    def transfer_begins(self, leader: NodeLife) -> None:
+        """If it is another that leads next, while this one is up, the lead was handed over."""
+        self._transferred_from = leader.id
 
     def _broker_of(self, id: int) -> Callable[[int], BrokerApi | None]:
         def broker_of(leader: int) -> BrokerApi | None:
@@ -197,16 +177,38 @@ class EngineWorld:
         """What was not synced is lost, or torn, by the seed."""
         self.counts["crashes"] += 1
         self.note(f"node {life.id} loses its power")
-        after = life.disk.crash(self.random)
-        self.disks[life.id] = after
+        self._ends(life, life.disk.crash(self.random))
+
+    def killed(self, life: NodeLife) -> None:
+        """The process is gone; what it wrote is there, synced or not."""
+        self.counts["kills"] += 1
+        self.note(f"the process of node {life.id} ends")
+        self._ends(life, copy_of(life.disk))
+
+    def _ends(self, life: NodeLife, left: SimulatedFileSystem) -> None:
+        if self._transferred_from == life.id:
+            self._transferred_from = None
+        self.disks[life.id] = left
         life.end()
+        self._count(life)
         if not self.is_calm:
-            delay = self.random.choice((0.05, 0.5, 2.0, 4.0))
+            delay = self.random.choice(self.plan.away_seconds)
             self.loop.call_later(delay, self._start_again, life.id)
 
     def _start_again(self, id: int) -> None:
-        if not self.lives[id].is_up and not self.is_calm:
+        if not self.lives[id].is_up and not self.lives[id].is_starting and not self.is_calm:
             self.spawn(self.start(id), f"start {id}")
+
+    def _count(self, life: NodeLife) -> None:
+        """What a process has done until its end."""
+        self.counts["checkpoints written"] += sum(life.node.local.host.checkpoint_seconds.counts)
+        self.counts["snapshots installed"] += life.installed
+        if life.node._shipping is not None:
+            self.counts["snapshot bytes"] += life.node._shipping.receiver.received_bytes
+
+    def give_room(self) -> None:
+        for disk in self.disks.values():
+            disk.size_max = None
 
     def spawn(self, work: Any, name: str) -> asyncio.Task[None]:
         task: asyncio.Task[None] = self.loop.create_task(work, name=name)
@@ -229,6 +231,7 @@ class EngineWorld:
             *(EngineConsumer(self, f"consumer {n}") for n in range(plan.consumers)),
             *(EngineStager(self, f"stager {n}") for n in range(plan.stagers)),
             EngineReader(self, "reader"),
+            EngineLooker(self, "looker"),
         ]
         tasks = [self.spawn(client.run(), client.name) for client in clients]
         faults = self.spawn(EngineFaults(self).run(), "faults")
@@ -248,17 +251,20 @@ class EngineWorld:
         self.is_calm = True
         self.note("calm")
         self.network.calm_down()
+        self.give_room()
         for id in NODES:
             life = self.lives[id]
-            life.slow = 1.0
-            life.keep_power()
-            if not life.is_up:
+            life.be_calm()
+            if life.is_starting:
+                await life.opened.wait()
+            if not self.lives[id].is_up:
                 await self.start(id)
         try:
             await self._or_broken(asyncio.wait_for(asyncio.gather(*clients), CALM_SECONDS_MAX))
         except TimeoutError:
             waiting = [task.get_name() for task in clients if not task.done()]
             raise Violation(f"in calm weather {waiting} wait: {self.picture()}") from None
+        await self._or_broken(self._drained())
         await self._or_broken(self._agreed())
         for life in self.up():
             if life.node.host.is_stopped:
@@ -268,6 +274,15 @@ class EngineWorld:
         rows = {topic: await everything(leader.node.broker, topic) for topic in self.plan.topics}
         self.judges.judge(rows)
         self.counts["messages"] = sum(map(len, rows.values()))
+        for life in self.up():
+            self._count(life)
+
+    async def _drained(self) -> None:
+        """Everything that is not settled is delivered, once nobody else holds it."""
+        if self.plan.consumers:
+            await asyncio.gather(
+                *(EngineDrainer(self, "drainer", t).run() for t in self.plan.topics)
+            )
 
     async def _agreed(self) -> None:
         until = self.loop.time() + CALM_SECONDS_MAX
@@ -292,72 +307,6 @@ class EngineWorld:
             f"failure {life.node.host.shard.failure!r}"
             for life in self.lives.values()
         )
-
-
-class EngineFaults:
-    NAMES = (
-        "split", "one_way", "crash", "crash_leader", "crash_all", "cut_power_in_a_write",
-        "transfer", "slow_disk",
-    )  # fmt: skip
-
-    def __init__(self, world: EngineWorld) -> None:
-        self._world, self._random = world, world.random
-
-    async def run(self) -> None:
-        world = self._world
-        while True:
-            await asyncio.sleep(self._random.uniform(0.1, 2 * world.plan.fault_every))
-            name = self._random.choice(world.plan.faults)
-            up = world.up()
-            if up:
-                world.note(f"fault {name}")
-                world.counts[f"fault {name}"] += 1
-                getattr(self, name)(up)
-
-    def _heal_later(self) -> None:
-        seconds = self._random.choice((0.3, 1.5, 4.0))
-        self._world.loop.call_later(seconds, self._world.network.heal)
-
-    def split(self, up: list[NodeLife]) -> None:
-        """One node is alone, in both directions."""
-        alone = self._random.choice(NODES)
-        for other in NODES:
-            if other != alone:
-                self._world.network.cut(alone, other)
-                self._world.network.cut(other, alone)
-        self._heal_later()
-
-    def one_way(self, up: list[NodeLife]) -> None:
-        sender, receiver = self._random.sample(NODES, 2)
-        self._world.network.cut(sender, receiver)
-        self._heal_later()
-
-    def crash(self, up: list[NodeLife]) -> None:
-        self._world.power_gone(self._random.choice(up))
-
-    def crash_leader(self, up: list[NodeLife]) -> None:
-        if (leader := self._world.leader()) is not None:
-            self._world.power_gone(leader)
-
-    def crash_all(self, up: list[NodeLife]) -> None:
-        for life in up:
-            self._world.power_gone(life)
-
-    def cut_power_in_a_write(self, up: list[NodeLife]) -> None:
-        self._random.choice(up).cut_power_after(self._random.choice((0, 1, 1, 2, 3, 5, 20)))
-
-    def transfer(self, up: list[NodeLife]) -> None:
-        if (leader := self._world.leader()) is not None:
-            leader.node.hand_over(self._random.choice((0, *NODES)))
-
-    def slow_disk(self, up: list[NodeLife]) -> None:
-        life = self._random.choice(up)
-        life.slow = self._random.choice((10.0, 50.0))
-
-        def end() -> None:
-            life.slow = 1.0
-
-        self._world.loop.call_later(self._random.uniform(0.5, 3.0), end)
 
 
 @contextmanager

@@ -100,6 +100,7 @@ class JournalStorage:
         self._cache_first, self._cache = self._last + 1, list[RaftEntry]()
         self._cache_bytes, self._cache_bytes_max = 0, cache_bytes_max
         self._keep_bytes, self._stored_bytes = keep_bytes, 0
+        self._mark_bytes = min(_MARK_BYTES, keep_bytes // 16)
         self._marks: list[tuple[int, int]] = []
         """Now and then: how many bytes had been stored up to an index."""
         self.on_too_far_behind: Callable[[], object] | None = None
@@ -182,7 +183,7 @@ class JournalStorage:
         size = sum(len(entry.data) for entry in entries)
         self._cache_bytes += size
         self._stored_bytes += size + len(entries) * ENTRY_OVERHEAD_BYTES
-        if not self._marks or self._stored_bytes - self._marks[-1][1] >= _MARK_BYTES:
+        if not self._marks or self._stored_bytes - self._marks[-1][1] >= self._mark_bytes:
             self._marks.append((self._last, self._stored_bytes))
         if self._cache_bytes > self._cache_bytes_max:
             self._trim()

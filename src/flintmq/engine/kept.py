@@ -153,7 +153,9 @@ class KeptShard:
         return self.shard.proposer.applied > self.checkpoints.manifest.head.checkpoint
 
     def is_checkpoint_due(self) -> bool:
-        return self.unflushed() - self._being_flushed >= self.checkpoint_bytes
+        """By what is applied: the rest would be due again at once, and is looked at when it is."""
+        waits = self._being_flushed + self.shard.proposer.queued_bytes
+        return self.unflushed() - waits >= self.checkpoint_bytes
 
     def _checkpoint_is_due(self) -> None:
         if self.is_checkpoint_due() and self.checkpoints.full is None:
