@@ -13,7 +13,9 @@ from flintmq.broker_api import BrokerApi, Fetch, Joining
 from flintmq.cluster import receiving, shipping
 from flintmq.cluster.node import ClusterNode
 from flintmq.cluster.peer_frames import FrameKind
+from flintmq.cluster.ship_frames import ShipEnd, ShipOffer, decode_end, encode_offer
 from flintmq.errors import StorageFull
+from flintmq.raft import MessageKind, RaftMessage
 
 from ..engine.test_replicas import digest as digest_of_broker
 from .nodes import Cluster, publish, values
@@ -242,3 +244,62 @@ async def test_where_there_is_no_room_for_it_the_node_goes_on_as_it_was(
 
     checkpoints.adopt = adopt  # type: ignore[method-assign]
     await same(cluster)
+
+
+# -- offers that are of no use ----------------------------------------------------------------
+
+
+class Heard:
+    """What a follower says, in place of its lines."""
+
+    def __init__(self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.replies: list[RaftMessage] = []
+        self.ends: list[ShipEnd] = []
+        leader = cluster.leader()
+        assert leader is not None
+        self.leader, self.node = leader, next(n for n in cluster.nodes.values() if n is not leader)
+        shipping = self.node._shipping
+        assert shipping is not None
+        self._shipping = shipping
+        monkeypatch.setattr(self.node.host, "_send", self.replies.extend)
+        monkeypatch.setattr(shipping.receiver, "_send", self._sent)
+
+    def _sent(self, peer: int, kind: int, body: bytes) -> None:
+        if kind == FrameKind.SHIPPED:
+            self.ends.append(decode_end(memoryview(body)))
+
+    def offer(self, index: int, term: int) -> None:
+        offer = ShipOffer(index, term, 1, 1)
+        self._shipping.receive(self.leader.id, FrameKind.SHIP, memoryview(encode_offer(0, offer)))
+
+
+async def test_who_has_it_and_does_not_know_that_it_is_committed_says_that_it_has_it(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await publish((await cluster.led()).broker, b"one")
+    await cluster.agreed()
+    heard = Heard(cluster, monkeypatch)
+    log, last = heard.node.host.raft.log, heard.node.host.raft.log.last_index()
+    monkeypatch.setattr(heard.node.host.shard.proposer, "applied", last - 1)
+
+    heard.offer(last, log.term(last))
+
+    assert [(reply.kind, reply.index) for reply in heard.replies] == [
+        (MessageKind.APPEND_REPLY, last)
+    ]
+    assert heard.ends == []
+
+
+async def test_who_has_something_else_there_asks_for_a_later_one(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await publish((await cluster.led()).broker, b"one")
+    await cluster.agreed()
+    heard = Heard(cluster, monkeypatch)
+    log, last = heard.node.host.raft.log, heard.node.host.raft.log.last_index()
+    monkeypatch.setattr(heard.node.host.shard.proposer, "applied", last - 1)
+
+    heard.offer(last, log.term(last) - 1)
+
+    assert heard.replies == []
+    assert heard.ends == [ShipEnd(0, last, False)]

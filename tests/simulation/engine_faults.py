@@ -71,7 +71,8 @@ class EngineFaults:
 
     def transfer(self, up: list[NodeLife]) -> None:
         if (leader := self._world.leader()) is not None:
-            leader.node.hand_over(self._random.choice((0, *self._nodes)))
+            others = [id for id in self._nodes if id != leader.id]
+            leader.node.hand_over(self._random.choice((0, *others)))
             self._world.transfer_begins(leader)
 
     # --- disks

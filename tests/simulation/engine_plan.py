@@ -16,6 +16,7 @@ FAULTS = (
     "kill",
     "cut_power_in_a_write",
     "transfer",
+    "transfer",
     "slow_disk",
     "full_disk",
     "failing_disk",
@@ -53,13 +54,13 @@ class EnginePlan:
 def draw_engine_plan(random: Random) -> EnginePlan:
     """Every draw is made in a fixed order."""
     return EnginePlan(
-        seconds=random.uniform(6.0, 20.0),
+        seconds=random.uniform(4.0, 12.0),
         delay=(0.0005, random.choice((0.002, 0.01, 0.04))),
         sync_seconds=(0.001, random.choice((0.003, 0.01, 0.03))),
         loss=random.choice((0.0, 0.0, 0.02, 0.1)),
         repeat=random.choice((0.0, 0.02, 0.1)),
-        fault_every=random.choice((0.5, 1.0, 2.0, 3.0)),
-        rest_seconds=random.choice((0.05, 0.2, 0.5)),
+        fault_every=random.choice((0.4, 0.8, 1.5, 2.5)),
+        rest_seconds=random.choice((0.1, 0.2, 0.5)),
         topics=("a", "b")[: random.choice((1, 2))],
         publishers=random.choice((1, 2, 3)),
         consumers=random.choice((0, 1, 2, 3)),

@@ -58,10 +58,13 @@ class Shipping:
         host = self._node.host
         if host.is_stopped:
             return
-        if offer.index <= self._kept.shard.proposer.applied:
-            host.tell_held(peer)  # that has happened, or was never needed
+        if host.holds(offer.index, offer.term):
+            host.tell_held(peer, offer.index)  # that has happened, or was never needed
         elif may_install(host, offer.index, offer.term):
             self.receiver.offered(peer, offer)
+        elif host.raft.log.last_index() >= offer.index:
+            # Ours goes on beyond it, and not from it: a later one can take its place.
+            self.receiver.refuse(peer, offer)
 
     async def close(self) -> None:
         self._is_closed = True

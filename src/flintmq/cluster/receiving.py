@@ -76,6 +76,11 @@ class CheckpointReceiver:
             self._current, self._heard_at = (peer, offer), now
             self._task = asyncio.get_running_loop().create_task(self._receive(peer, offer))
 
+    def refuse(self, peer: int, offer: ShipOffer) -> None:
+        """It is of no use here: nobody has to keep it for us."""
+        if self._current is None:
+            self._send(peer, FrameKind.SHIPPED, encode_end(self._end(offer, False)))
+
     def arrived(self, peer: int, place: ChunkPlace, data: memoryview) -> None:
         if self._waiting is None or self._current is None or self._current[0] != peer:
             return

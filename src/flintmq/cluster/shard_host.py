@@ -423,10 +423,17 @@ class ShardHost:
         if self.on_too_far_behind is not None and (behind := too_far_behind(self.raft)):
             self.on_too_far_behind(behind)
 
-    def tell_held(self, peer: int) -> None:
+    def holds(self, index: int, term: int) -> bool:
+        """Whether everything up to a committed entry is here, applied or only durable."""
+        log = self.raft.log
+        return index <= self.shard.proposer.applied or (
+            index <= log.durable_index() and log.matches(index, term)
+        )
+
+    def tell_held(self, peer: int, index: int = 0) -> None:
         """Say how far we are, as the answer to an append does: what is applied is durable here, and
-        every leader has it."""
-        self._send([held(self.raft, peer, self.shard.proposer.applied)])
+        every leader has it. So it is up to `index`, of a committed entry that we hold."""
+        self._send([held(self.raft, peer, max(index, self.shard.proposer.applied))])
 
     async def retire(self) -> None:
         """Take no part any more, for another host to follow: what was handed to the journal is
