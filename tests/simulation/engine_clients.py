@@ -277,11 +277,16 @@ class EngineDrainer(EngineClient):
         self._topic = topic
 
     async def run(self) -> None:
-        topic = self._topic
-        try:
-            await self.ask(lambda broker: broker.group_stats(topic, "g"))
-        except (TopicNotFound, GroupNotFound):
-            return  # nobody ever came to work on it
+        while True:
+            try:
+                return await self._drain(self._topic)
+            except (TopicNotFound, GroupNotFound):
+                return None  # nobody ever came to work on it
+            except (FlintError, TimeoutError):
+                await self.rest()
+
+    async def _drain(self, topic: str) -> None:
+        await self.ask(lambda broker: broker.group_stats(topic, "g"))
         member = await self.join(topic)
         while True:
             asked = self.world.loop.time()

@@ -259,12 +259,10 @@ class EngineWorld:
                 await life.opened.wait()
             if not self.lives[id].is_up:
                 await self.start(id)
-        try:
-            await self._or_broken(asyncio.wait_for(asyncio.gather(*clients), CALM_SECONDS_MAX))
-        except TimeoutError:
-            waiting = [task.get_name() for task in clients if not task.done()]
-            raise Violation(f"in calm weather {waiting} wait: {self.picture()}") from None
-        await self._or_broken(self._drained())
+        await self._in_time(clients)
+        if self.plan.consumers:
+            drainers = [EngineDrainer(self, f"drainer of {t}", t) for t in self.plan.topics]
+            await self._in_time([self.spawn(one.run(), one.name) for one in drainers])
         await self._or_broken(self._agreed())
         for life in self.up():
             if life.node.host.is_stopped:
@@ -277,12 +275,13 @@ class EngineWorld:
         for life in self.up():
             self._count(life)
 
-    async def _drained(self) -> None:
-        """Everything that is not settled is delivered, once nobody else holds it."""
-        if self.plan.consumers:
-            await asyncio.gather(
-                *(EngineDrainer(self, "drainer", t).run() for t in self.plan.topics)
-            )
+    async def _in_time(self, tasks: list[asyncio.Task[None]]) -> None:
+        """In calm weather everybody comes to an end."""
+        try:
+            await self._or_broken(asyncio.wait_for(asyncio.gather(*tasks), CALM_SECONDS_MAX))
+        except TimeoutError:
+            waiting = [task.get_name() for task in tasks if not task.done()]
+            raise Violation(f"in calm weather {waiting} wait: {self.picture()}") from None
 
     async def _agreed(self) -> None:
         until = self.loop.time() + CALM_SECONDS_MAX
