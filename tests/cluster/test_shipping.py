@@ -282,7 +282,7 @@ async def test_who_has_it_and_does_not_know_that_it_is_committed_says_that_it_ha
     log, last = heard.node.host.raft.log, heard.node.host.raft.log.last_index()
     monkeypatch.setattr(heard.node.host.shard.proposer, "applied", last - 1)
 
-    heard.offer(last, log.term(last))
+    heard.offer(last, log.last_id().term)
 
     assert [(reply.kind, reply.index) for reply in heard.replies] == [
         (MessageKind.APPEND_REPLY, last)
@@ -299,7 +299,7 @@ async def test_who_has_something_else_there_asks_for_a_later_one(
     log, last = heard.node.host.raft.log, heard.node.host.raft.log.last_index()
     monkeypatch.setattr(heard.node.host.shard.proposer, "applied", last - 1)
 
-    heard.offer(last, log.term(last) - 1)
+    heard.offer(last, log.last_id().term - 1)
 
     assert heard.replies == []
     assert heard.ends == [ShipEnd(0, last, False)]

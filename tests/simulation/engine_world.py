@@ -277,11 +277,9 @@ class EngineWorld:
 
     async def _in_time(self, tasks: list[asyncio.Task[None]]) -> None:
         """In calm weather everybody comes to an end."""
-        try:
-            await self._or_broken(asyncio.wait_for(asyncio.gather(*tasks), CALM_SECONDS_MAX))
-        except TimeoutError:
-            waiting = [task.get_name() for task in tasks if not task.done()]
-            raise Violation(f"in calm weather {waiting} wait: {self.picture()}") from None
+        await self._or_broken(asyncio.wait(tasks, timeout=CALM_SECONDS_MAX))
+        if waiting := [task.get_name() for task in tasks if not task.done()]:
+            raise Violation(f"in calm weather {waiting} wait: {self.picture()}")
 
     async def _agreed(self) -> None:
         until = self.loop.time() + CALM_SECONDS_MAX
