@@ -110,6 +110,10 @@ ACTS: dict[str, Callable[[Daemon], Any]] = {
     "http_timeout": lambda d: d._http.limits.handler_seconds,  # type: ignore[union-attr]
     "http_max_connections": lambda d: d._http.limits.connections,  # type: ignore[union-attr]
     "http_cpu_share": lambda d: d._http.limits.cpu_share,  # type: ignore[union-attr]
+    "http_max_wait": lambda d: d._http.limits.wait_seconds,  # type: ignore[union-attr]
+    "http_heartbeat_seconds": lambda d: d._http.limits.heartbeat_seconds,  # type: ignore
+    "http_max_stream_seconds": lambda d: d._http.limits.stream_seconds,  # type: ignore
+    "http_cors_origins": lambda d: d._http.state.origins,  # type: ignore[union-attr]
     "blip": lambda d: d.front_ends["blip"][0] if "blip" in d.front_ends else None,
     "blip_api_keys": lambda d: _shown_to(d, ("one", "two")),
     "blip_adopt": lambda d: _blip(d).adopt,

@@ -88,6 +88,20 @@ class Pollers:
             if not poller.is_used() and self._pollers.get(place) is poller:
                 del self._pollers[place]
 
+    async def members(self, asked: Asked) -> list[MemberApi]:
+        """Of a group, one for each partition: for who settles what others have polled."""
+        place = asked.topic, asked.group
+        poller = self._pollers.get(place)
+        if poller is None:
+            poller = self._pollers[place] = Poller(
+                self._broker, asked.topic, asked.group, self._settler, self._tracing, self._patience
+            )
+        try:
+            return await poller.members(asked)
+        finally:
+            if not poller.is_used() and self._pollers.get(place) is poller:
+                del self._pollers[place]
+
     async def put_back(self, topic: str, group: str, found: Deliveries) -> None:
         """Nobody got what a poll had found: others may have it, or the next poll."""
         poller = self._pollers.get((topic, group))
@@ -204,6 +218,9 @@ class Poller:
         return found
 
     # --- members
+
+    async def members(self, asked: Asked) -> list[MemberApi]:
+        return await self._joined(asked)
 
     async def _joined_by(self, asked: Asked, deadline: float) -> list[MemberApi]:
         """The members, one for each partition. To join takes no longer than the poll may."""

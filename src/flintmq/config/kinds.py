@@ -289,6 +289,15 @@ class HostNames(Words):
         return tuple(name.lower() for name in super().convert(value))
 
 
+class Origins(Words):
+    metavar = "ORIGIN,..."
+    what = "origins as SCHEME://HOST[:PORT], or *"
+    pattern = re.compile(r"\*|[A-Za-z][A-Za-z0-9+.-]*://[^/,\s?#@]+")
+
+    def convert(self, value: Any) -> tuple[str, ...]:
+        return tuple(origin.lower() for origin in super().convert(value))
+
+
 class NodeName(Kind):
     metavar = "NAME"
     what = "a name of letters, digits, dots, dashes and underscores"

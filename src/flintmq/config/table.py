@@ -33,6 +33,7 @@ from .kinds import (
     LogLevels,
     NodeAddresses,
     NodeName,
+    Origins,
     Seconds,
     Share,
     TopicDefaults,
@@ -131,6 +132,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     http_max_connections: int = 100
     http_cpu_share: float = 0.1
     http_hosts: tuple[str, ...] = ()
+    http_cors_origins: tuple[str, ...] = ()
+    http_max_wait: float = 60.0
+    http_heartbeat_seconds: float = 15.0
+    http_max_stream_seconds: float = 86_400.0
 
     blip: Address | None = None
     blip_api_keys: tuple[str, ...] = ()
@@ -472,6 +477,24 @@ GROUPS: Mapping[Group, Sequence[Setting]] = {
             "http_cpu_share", Share(0.01, 1),
             "Maximum share of the broker's time for HTTP. Further requests wait; messages do "
             "not.",
+        ),
+        reloadable(
+            "http_max_wait", Seconds(0, 3600),
+            "Maximum time that a long poll waits for messages.",
+        ),
+        reloadable(
+            "http_heartbeat_seconds", Seconds(0.1, 3600),
+            "Interval of heartbeats on idle streams, and how long a stream may take to read what "
+            "was sent, times 4, before it is closed.",
+        ),
+        reloadable(
+            "http_max_stream_seconds", Seconds(0.1, 30 * 86_400),
+            "Maximum age of a stream. Then it ends, and its client reconnects.",
+        ),
+        reloadable(
+            "http_cors_origins", Origins(),
+            "Origins of web pages on other sites that may use HTTP, such as "
+            "https://shop.example. `*` allows every page: use it with keys only.",
         ),
         reloadable(
             "http_hosts", HostNames(),

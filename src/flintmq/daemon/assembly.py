@@ -123,6 +123,9 @@ def http_limits_of(config: Config) -> HttpLimits:
         body_bytes=config.http_max_body_bytes,
         handler_seconds=config.http_timeout,
         cpu_share=config.http_cpu_share,
+        wait_seconds=config.http_max_wait,
+        heartbeat_seconds=config.http_heartbeat_seconds,
+        stream_seconds=config.http_max_stream_seconds,
         metrics=config.metrics,
         metrics_max_series=config.metrics_max_series,
     )

@@ -233,6 +233,7 @@ class Daemon:
             keys=self.gate.keys_shown,
             hosts=hosts_of(self.config),
             cluster=None if self._place is None else self._place.leadership,
+            origins=self.config.http_cors_origins,
         )
         return HttpServer(state, http_limits_of(self.config), routes=api_routes(state))
 
@@ -298,6 +299,7 @@ class Daemon:
             self._http.set_limits(http_limits_of(after))
             self._http.state.config = shown(after)
             self._http.state.hosts = hosts_of(after)
+            self._http.state.origins = after.http_cors_origins
 
     def _reload_keys(self, before: Config, after: Config) -> None:
         self.gate.slowing.set(**slowness_of(after))

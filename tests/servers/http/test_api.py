@@ -11,7 +11,7 @@ import pytest
 import flintmq
 from flintmq.client.client import Client
 from flintmq.engine.broker import Broker
-from flintmq.frontends.http import handlers
+from flintmq.frontends.http import consuming, desk
 from flintmq.frontends.http.api import api_routes
 from flintmq.frontends.http.limits import HttpLimits
 from flintmq.frontends.http.pages import Pages
@@ -94,8 +94,8 @@ async def test_a_page_that_is_exactly_full_is_the_last(call: Caller, mq: Client)
 async def test_a_long_list_is_walked_in_steps(
     call: Caller, mq: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(handlers, "STEP_SECONDS", 0)
-    monkeypatch.setattr(handlers, "PAGE", 2)
+    monkeypatch.setattr(desk, "STEP_SECONDS", 0)
+    monkeypatch.setattr(desk, "PAGE", 2)
     for n in range(9):
         await mq.create_topic(f"t.{n}")
     turns = 0
@@ -198,7 +198,7 @@ async def test_messages_are_looked_through_by_offset_and_long_values_are_cut(
 async def test_an_answer_has_only_so_many_bytes_of_messages(
     call: Caller, mq: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(handlers, "MESSAGES_BYTES_MAX", 250)
+    monkeypatch.setattr(consuming, "MESSAGES_BYTES_MAX", 250)
     await mq.publish_batch("orders", [b"x" * 100] * 5)
     shown = await call.ok("GET", "/topics/orders/messages")
     assert (len(shown["messages"]), shown["next_offset"]) == (2, "2")

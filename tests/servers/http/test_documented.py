@@ -39,6 +39,7 @@ def curls(text: str = TEXT) -> list[Curl]:
                         headers[name] = value
                     case "-d":
                         body = next(words)
+                        method = "POST" if method == "GET" else method
                     case _:
                         url = word
             assert url.startswith(HOST), line

@@ -42,6 +42,11 @@ NEEDS = {
     "pause_group": "administer",
     "resume_group": "administer",
     "reset_group": "administer",
+    "poll": "consume",
+    "ack": "consume",
+    "nack": "consume",
+    "reject": "consume",
+    "extend": "consume",
     "next_messages": "consume",
     "in_flight": "look",
     "dead_letters": "consume",
@@ -53,6 +58,7 @@ BODIES: dict[str, Any] = {
     "reset_group": {"to": "earliest"},
     "redrive": {"all": True},
     "discard": {"all": True},
+    **{name: {"leases": ["0.0.1"]} for name in ("ack", "nack", "reject", "extend")},
 }
 EACH = pytest.mark.parametrize("route", ROUTES, ids=lambda route: name_of(route))
 
@@ -182,12 +188,15 @@ async def test_a_key_without_the_permission_is_refused_whether_or_not_there_is_s
 async def test_a_key_with_the_permission_and_no_other_is_enough(
     call: Caller, gate: KeyGate, broker: Broker, route: ApiRoute
 ) -> None:
-    expected = 404 if name_of(route) in NOT_THERE else 200
+    # Of what is settled twice, the second time is too late; but it was allowed.
+    expected: tuple[int, ...] = (404,) if name_of(route) in NOT_THERE else (200,)
+    if name_of(route) in ("nack", "reject"):
+        expected = (200, 409)
     for number, grants in enumerate(sufficient(NEEDS[name_of(route)])):
         await furnish(broker)
         gate.add(f"with-{number}", *grants)
         response = await ask(call, route, f"with-{number}")
-        assert response.status_code == expected, response.text
+        assert response.status_code in expected, response.text
 
 
 @pytest.mark.parametrize("permission", PERMISSIONS)

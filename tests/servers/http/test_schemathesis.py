@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import json
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -33,6 +34,13 @@ from flintmq.net.server.gate import ApiKeyGate
 from flintmq.serde.codec import Codec
 
 pytestmark = pytest.mark.slow
+
+
+@schemathesis.serializer("application/x-ndjson")
+def as_line(context: Any, value: Any) -> bytes:
+    """A body of one line."""
+    return json.dumps(value).encode() + b"\n"
+
 
 THERE = {"topic": ["orders", "rows", "rows/0", "a b"], "group": ["g", "reader"]}
 """What the broker has; half of what is asked for is about these."""
@@ -65,7 +73,11 @@ class ServerThread:
         mq = Client(broker, Codec(), auto_create=True, timeout=None)
         await furnish(mq)
         state = HttpState(broker, ApiKeyGate(), None, "1.2.3")
-        server = HttpServer(state, HttpLimits(cpu_share=1.0), routes=api_routes(state))
+        server = HttpServer(
+            state,
+            HttpLimits(cpu_share=1.0, wait_seconds=0.01, stream_seconds=0.1),
+            routes=api_routes(state),
+        )
         host, port = await server.start("127.0.0.1", 0)
         self.url = f"http://{host}:{port}"
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()

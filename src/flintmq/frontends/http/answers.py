@@ -30,16 +30,27 @@ class JsonResponse(Response):
 
 
 def problem(
-    status: int, kind: str, message: str, headers: Mapping[str, str] | None = None
+    status: int, kind: str, message: str, headers: Mapping[str, str] | None = None, **more: Any
 ) -> JsonResponse:
-    return JsonResponse({"error": {"kind": kind, "message": message}}, status, headers)
+    return JsonResponse({"error": {"kind": kind, "message": message}, **more}, status, headers)
 
 
-def problem_of(error: Exception) -> JsonResponse:
+class Partly(Exception):
+    """A request that was carried out in part: what went wrong, and what the answer says of the
+    rest."""
+
+    def __init__(self, error: Exception, **more: Any) -> None:
+        super().__init__(str(error))
+        self.error, self.more = error, more
+
+
+def problem_of(error: Exception, **more: Any) -> JsonResponse:
     """The answer for what a route raised. An internal error is named as such, without details."""
     match error:
+        case Partly():
+            return problem_of(error.error, **error.more)
         case HttpRefusal():
-            return problem(error.status, error.kind, error.message, error.headers)
+            return problem(error.status, error.kind, error.message, error.headers, **more)
         case HTTPException():
             kind = _KINDS.get(error.status_code, "InvalidRequest")
             said = NO_PAGE if error.detail == "Not Found" else error.detail
@@ -47,7 +58,7 @@ def problem_of(error: Exception) -> JsonResponse:
         case TopicNotFound() if str(error) == str(TopicNotFound(error.topic)):
             path = f"/api/v1/topics/{quote(error.topic, safe='')}"
             message = str(TopicNotFound(error.topic, f"create it with PUT {path}"))
-            return problem(404, "TopicNotFound", message)
+            return problem(404, "TopicNotFound", message, **more)
         case FlintError():
             status = status_of(error)
             headers: dict[str, str] = {}
@@ -55,9 +66,10 @@ def problem_of(error: Exception) -> JsonResponse:
                 headers["www-authenticate"] = 'Bearer realm="flintmq"'
             elif status in (429, 503):
                 headers["retry-after"] = "1"
-            return problem(status, type(error).__name__, str(error), headers)
+            return problem(status, type(error).__name__, str(error), headers, **more)
         case _:
-            return problem(500, "InternalError", "internal error of the broker; see its log")
+            message = "internal error of the broker; see its log"
+            return problem(500, "InternalError", message, **more)
 
 
 def too_large(limit: int) -> HttpRefusal:

@@ -7,7 +7,7 @@ nothing away to who may not have it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 from urllib.parse import unquote_to_bytes
@@ -20,10 +20,10 @@ from starlette.types import Receive, Scope, Send
 
 from ...cluster_model import ClusterStatus
 from ...errors import InvalidRequest
-from . import cluster, handlers, models
+from . import cluster, consuming, handlers, models, outgoing, publishing
 from .answers import JsonResponse
+from .desk import ApiCall, Desk, Handler
 from .faults import HttpRefusal
-from .handlers import ApiCall, Desk, Handler
 from .identify import access_of
 from .models import NoQuery
 from .rules import ADMINISTER, ANY_KEY, BROKER, CONSUME, LOOK, PUBLISH, SEE, SETS, ApiRule
@@ -44,6 +44,10 @@ class ApiRoute(NamedTuple):
     body: Any = None
     query: Any = NoQuery
     status: int = 200
+    contents: Mapping[str, Any] = {}
+    """Of a handler that reads the body itself, by content type. Others take JSON."""
+    responses: tuple[Any, ...] = ()
+    """What else it may answer, as JSON."""
 
 
 _TOPIC = "/topics/{topic}"
@@ -76,10 +80,17 @@ ROUTES: tuple[ApiRoute, ...] = (
              ADMINISTER, models.Done, handlers.delete_topic),
     ApiRoute("POST", f"{_TOPIC}/purge", "Delete messages: all, or those before an offset.",
              ADMINISTER, models.Purged, handlers.purge_topic, body=models.Purge),
-    ApiRoute("GET", f"{_TOPIC}/messages", "Read messages by offset, without consuming them.",
-             CONSUME, models.Messages, handlers.messages, query=models.MessagesQuery),
-    ApiRoute("POST", f"{_TOPIC}/messages", "Publish a message.",
-             PUBLISH, models.Receipt, handlers.publish, body=models.Publish),
+    ApiRoute("GET", f"{_TOPIC}/messages", "Read messages by offset or time. Nothing is consumed.",
+             CONSUME, models.Messages, consuming.messages, query=models.MessagesQuery),
+    ApiRoute("POST", f"{_TOPIC}/messages", "Publish a message, or many.",
+             PUBLISH, models.Receipt, publishing.publish,
+             contents={
+                 outgoing.JSON: models.Publish | list[models.Publish],
+                 outgoing.NDJSON[0]: models.Publish,
+                 outgoing.CLOUD_EVENT: models.CloudEvent,
+                 outgoing.CLOUD_EVENTS: list[models.CloudEvent],
+                 "*/*": bytes,
+             }, responses=(models.Receipts,)),
 
     ApiRoute("GET", f"{_TOPIC}/groups", "The groups of a topic.",
              LOOK, models.Groups, handlers.groups),
@@ -93,6 +104,16 @@ ROUTES: tuple[ApiRoute, ...] = (
              ADMINISTER, models.Done, handlers.resume_group),
     ApiRoute("POST", f"{_GROUP}/reset", "Move a group to another position.",
              ADMINISTER, models.Done, handlers.reset_group, body=models.Reset),
+    ApiRoute("POST", f"{_GROUP}/poll", "Take messages of a group under leases.",
+             CONSUME, models.Polled, consuming.poll, body=models.Poll),
+    ApiRoute("POST", f"{_GROUP}/ack", "Messages are done.",
+             CONSUME, models.Count, consuming.ack, body=models.Settle),
+    ApiRoute("POST", f"{_GROUP}/nack", "Messages are not done: deliver them again.",
+             CONSUME, models.Count, consuming.nack, body=models.Nack),
+    ApiRoute("POST", f"{_GROUP}/reject", "Messages cannot be done: make them dead letters.",
+             CONSUME, models.Count, consuming.reject, body=models.Reject),
+    ApiRoute("POST", f"{_GROUP}/extend", "Extend leases.",
+             CONSUME, models.Count, consuming.extend, body=models.Extend),
     ApiRoute("GET", f"{_GROUP}/next", "Messages the group would receive next. Nothing is leased.",
              CONSUME, models.Peeked, handlers.next_messages, query=models.PeekQuery),
     ApiRoute("GET", f"{_GROUP}/in-flight", "Leased messages: since when, to which consumer.",
@@ -125,15 +146,15 @@ class Api:
 
     async def _answer(self, request: Request) -> Response:
         route, path = self._find(request)
-        if request.method not in ("GET", "HEAD", "DELETE"):
+        if request.method not in ("GET", "HEAD", "DELETE") and not route.contents:
             # Also where there is no body: a page of another site cannot send this type unasked.
             _check_content_type(request)
         access = await access_of(request, self._state)
         route.rule.check(access, path)
         query = _query(request, route.query)
         body = None if route.body is None else await _body(request, route.body)
-        answer = await route.handler(self._desk, ApiCall(access, path, query, body))
-        return JsonResponse(answer, route.status)
+        answer = await route.handler(self._desk, ApiCall(access, path, query, body, request))
+        return answer if isinstance(answer, Response) else JsonResponse(answer, route.status)
 
     def _find(self, request: Request) -> tuple[ApiRoute, dict[str, str]]:
         words = path_words(request.scope)

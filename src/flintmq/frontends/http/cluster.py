@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ...cluster_model import ClusterApi, ClusterStatus
+from .desk import ApiCall, Desk
 from .faults import HttpRefusal
-from .handlers import ApiCall, Desk
 
 
 def _cluster(desk: Desk) -> ClusterApi:

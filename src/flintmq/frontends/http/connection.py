@@ -42,6 +42,7 @@ class HttpConnection(HttpToolsProtocol):
         self._is_in_line = False
         self._phase: Phase = "idle"
         self._header_bytes = self._body_bytes = 0
+        self._is_body_bounded = True
         self._deadline: asyncio.TimerHandle | None = None
         self.known_access: tuple[str | None, Access] | None = None
         """The credential it showed last, and what that may do."""
@@ -87,8 +88,10 @@ class HttpConnection(HttpToolsProtocol):
             return
         if self._phase != "body" and self.is_answering:
             return  # what was sent behind a request waits for its answer
-        if self._body_bytes > self._http.limits.body_bytes:
+        if self._is_body_bounded and self._body_bytes > self._http.limits.body_bytes:
             return  # whoever answers says so, and closes
+        if self._phase == "body" and len(self.cycle.body) > BODY_PORTION_BYTES:
+            return  # body_was_taken comes back to it
         size = BODY_PORTION_BYTES if self._phase == "body" else HEAD_PORTION_BYTES
         portion = bytes(self._input[:size])
         del self._input[: len(portion)]
@@ -116,12 +119,26 @@ class HttpConnection(HttpToolsProtocol):
         elif not self.pipeline:
             self.flow.resume_reading()
 
+    # --- what the reader of a body tells
+
+    def lift_body_limit(self) -> None:
+        self._is_body_bounded = False
+        self.body_was_taken()
+
+    def body_was_taken(self) -> None:
+        if self._phase == "body" and self._input:
+            self._enter_line()
+
+    def more_body_time(self) -> None:
+        if self._phase == "body":
+            self._arm(self._http.limits.body_seconds, "its body took too long")
+
     def on_message_begin(self) -> None:
         super().on_message_begin()
         scope: Any = self.scope  # typed by ASGI, which has no key of ours
         scope["flintmq.connection"] = self
         self._phase = "headers"
-        self._body_bytes = 0
+        self._body_bytes, self._is_body_bounded = 0, True
 
     def on_headers_complete(self) -> None:
         super().on_headers_complete()

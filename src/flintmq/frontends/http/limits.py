@@ -10,7 +10,8 @@ class HttpLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Beyond that the one that has said nothing for longest makes room; where all are being
     answered, new ones wait in the system's line."""
     requests: int = 64
-    """Requests under way; more are answered with 503 at once. Health and readiness always pass."""
+    """Requests under way; more are answered with 503 at once. Health and readiness always pass.
+    Long polls and streams do not count while they wait: connections bound them."""
     backlog: int = 128
     header_bytes: int = 16 * 1024
     body_bytes: int = 1024 * 1024
@@ -23,6 +24,12 @@ class HttpLimits(msgspec.Struct, frozen=True, kw_only=True):
     """How long a connection without a request is kept; longer than scrapers and proxies wait."""
     cpu_share: float = 0.1
     """How much of the event loop's time HTTP may take, beside messages. What is over waits."""
+    wait_seconds: float = 60.0
+    """How long a long poll may wait."""
+    heartbeat_seconds: float = 15.0
+    """How often an idle stream says that it is alive."""
+    stream_seconds: float = 86_400.0
+    """The age of a stream; then it ends, and its client comes back."""
     metrics: bool = True
     """Whether `/metrics` is served."""
     metrics_max_series: int = 10_000

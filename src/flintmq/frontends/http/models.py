@@ -40,6 +40,10 @@ class ErrorDetail(Model):
 
 class Error(Model):
     error: ErrorDetail
+    receipts: list[Receipt] | UnsetType = UNSET
+    """Of a publish of many that failed midway: what was published before."""
+    lost: list[str] | UnsetType = UNSET
+    """Leases that were lost; the others of the request were carried out."""
 
 
 # --- the broker
@@ -215,9 +219,25 @@ class Message(Model):
     truncated: bool
 
 
+class Delivered(Message):
+    """A message that a group has handed out, under a lease."""
+
+    lease: str
+    """Names the lease: ack, nack, reject and extend take it. Empty with `ack` "auto"."""
+    delivery_count: int
+    """How often it was delivered, this time included."""
+
+
 class MessagesQuery(Asked):
-    offset: Number = "0"
-    """First offset to return; deleted ones are skipped."""
+    offset: Number | None = None
+    """First offset to return; deleted ones are skipped. In descending order, the offset behind the
+    first one to return."""
+    time: Annotated[float, Meta(ge=0)] | UnsetType = UNSET
+    """In place of `offset`: messages published at this time or later, in seconds since 1970."""
+    order: Literal["asc", "desc"] = "asc"
+    """`desc` reads backwards, from the end of the topic unless an offset is given."""
+    filter: str | None = None
+    """Only messages for which this expression is true."""
     limit: Limit = 10
     value_bytes: Annotated[int, Meta(ge=0, le=VALUE_BYTES_MAX)] = VALUE_BYTES
     """Maximum bytes returned of each value."""
@@ -226,7 +246,15 @@ class MessagesQuery(Asked):
 class Messages(Model):
     messages: list[Message]
     next_offset: Number
-    """Where to continue."""
+    """Where to continue, in the same order. There may be more also if nothing was returned: a
+    request with a filter looks at a limited number of messages."""
+
+
+Priority = Annotated[int, Meta(ge=0, le=7)]
+TimeToLive = Annotated[float, Meta(gt=0)]
+Delay = Annotated[float, Meta(ge=0)]
+Qos = Literal[0, 1]
+PublishTimeout = Annotated[float, Meta(ge=0, le=30)]
 
 
 class Publish(Asked):
@@ -238,17 +266,17 @@ class Publish(Asked):
     """Any JSON value; encoded in the topic's format, or as JSON if it has none."""
     key: str | None = None
     headers: dict[str, str] = {}
-    priority: Annotated[int, Meta(ge=0, le=7)] = 0
-    ttl: Annotated[float, Meta(gt=0)] | None = None
-    delay: Annotated[float, Meta(ge=0)] | None = None
+    priority: Priority = 0
+    ttl: TimeToLive | None = None
+    delay: Delay | None = None
     content_type: str | None = None
     partition: Number | None = None
-    qos: Literal[0, 1] = 1
+    qos: Qos = 1
     auto_create: bool = True
     producer: str | None = None
     """Together with `sequence`, makes a repeated publish safe: it is stored once."""
     sequence: Number | None = None
-    timeout: Annotated[float, Meta(ge=0, le=30)] = 5.0
+    timeout: PublishTimeout = 5.0
     """How long to wait if the topic is full."""
 
 
@@ -256,6 +284,29 @@ class Publish(Asked):
 class Receipt(Model):
     offset: Number | None
     """Null if nothing was stored."""
+
+
+class Receipts(Model):
+    """Where many messages were stored."""
+
+    count: int
+    """Messages stored, those that were there already included."""
+    receipts: list[Receipt]
+    """One for each range of consecutive offsets, in the order they were published."""
+
+
+class CloudEvent(msgspec.Struct, kw_only=True):
+    """CloudEvents 1.0 in JSON. Attributes become headers `ce-NAME`, `data` the value."""
+
+    specversion: Literal["1.0"]
+    id: Annotated[str, Meta(min_length=1)]
+    source: Annotated[str, Meta(min_length=1)]
+    type: Annotated[str, Meta(min_length=1)]
+    datacontenttype: str | UnsetType = UNSET
+    data: Any = UNSET
+    data_base64: str | UnsetType = UNSET
+    partitionkey: str | UnsetType = UNSET
+    """Becomes the key of the message."""
 
 
 # --- groups
@@ -304,6 +355,57 @@ class PeekQuery(Asked):
 
 class Peeked(Model):
     messages: list[Message]
+
+
+# --- consuming
+
+Lease = Annotated[float, Meta(gt=0, le=group_model.LEASE_SECONDS_MAX)]
+Leases = Annotated[list[str], Meta(min_length=1, max_length=1000)]
+
+
+class Poll(Asked):
+    """The first poll makes the group. `order`, `filter` and `start` are the group's: leave them
+    out to take its own."""
+
+    max: Limit = 10
+    """Maximum messages returned. An answer has at most 1 MiB of values, or one message."""
+    lease: Lease = group_model.LEASE_SECONDS
+    """Seconds until the messages are delivered again unless they are settled."""
+    wait: Annotated[float, Meta(ge=0)] = 0.0
+    """Seconds to wait for the first message; at most `http_max_wait`."""
+    ack: Literal["manual", "auto"] = "manual"
+    """With `auto`, messages are settled before they are returned: at most once."""
+    order: group_model.Order | None = None
+    filter: str | None = None
+    start: Literal["earliest", "latest"] | None = None
+    auto_create: bool = True
+    """Whether to create the topic if it does not exist."""
+
+
+class Polled(Model):
+    messages: list[Delivered]
+
+
+class Settle(Asked):
+    leases: Leases
+
+
+class Nack(Asked):
+    leases: Leases
+    delay: Delay = 0.0
+    """Seconds until the messages are delivered again."""
+
+
+class Reject(Asked):
+    leases: Leases
+    reason: str = "rejected over HTTP"
+    """Kept with the dead letters."""
+
+
+class Extend(Asked):
+    leases: Leases
+    lease: Lease = group_model.LEASE_SECONDS
+    """Seconds from now until the leases end."""
 
 
 class Reset(Asked):

@@ -47,6 +47,7 @@ def document(routes: Iterable[ApiRoute], version: str, prefix: str = "/api/v1") 
     kinds = [models.Error]
     for route in routes:
         kinds += [kind for kind in (route.response, route.body, route.query) if kind is not None]
+        kinds += [*route.contents.values(), *route.responses]
     unique = list(dict.fromkeys(kinds))
     schemas, components = msgspec.json.schema_components(unique, ref_template=REF)
     schema_of = dict(zip(unique, schemas, strict=True))
@@ -120,7 +121,7 @@ def _operation(route: ApiRoute, query: dict[str, Any], schema_of: dict[Any, Any]
         "responses": {
             str(route.status): {
                 "description": "Done.",
-                "content": {"application/json": {"schema": schema_of[route.response]}},
+                "content": {"application/json": {"schema": _answer_schema(route, schema_of)}},
             },
             **{str(status): {"$ref": f"#/components/responses/{status}"} for status in errors},
         },
@@ -130,7 +131,20 @@ def _operation(route: ApiRoute, query: dict[str, Any], schema_of: dict[Any, Any]
             "required": True,
             "content": {"application/json": {"schema": schema_of[route.body]}},
         }
+    if route.contents:
+        operation["requestBody"] = {
+            "required": True,
+            "content": {
+                kind: {} if of is bytes else {"schema": schema_of[of]}
+                for kind, of in route.contents.items()
+            },
+        }
     return operation
+
+
+def _answer_schema(route: ApiRoute, schema_of: dict[Any, Any]) -> dict[str, Any]:
+    schemas: list[dict[str, Any]] = [schema_of[kind] for kind in (route.response, *route.responses)]
+    return schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
 
 
 def _field_texts() -> dict[str, dict[str, str]]:

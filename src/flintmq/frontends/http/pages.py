@@ -18,11 +18,14 @@ from starlette.types import Message, Receive, Scope, Send
 
 from ...errors import FlintError
 from ...observe.logs import limited
-from .answers import problem_of, too_large
+from .answers import problem_of
+from .body import RequestBody
 from .connection import HttpConnection
 from .faults import HttpRefusal
 from .hosts import host_of, is_ours
 from .limits import HttpLimits
+from .origins import Page, cors_headers, page_of, preflight_headers
+from .patience import PATIENCE, Patience
 from .state import HttpState
 from .turnstile import Turnstile
 
@@ -53,6 +56,8 @@ class Pages:
         """Of the server that serves these; without one nothing is measured."""
         self.is_closing = False
         self.under_way = 0
+        self.waiting = 0
+        """Long polls and streams, which are not under way while they wait."""
         self.answers: Counter[tuple[str, int]] = Counter()
         """By page and status."""
 
@@ -63,14 +68,19 @@ class Pages:
         await (work if self.turnstile is None else self.turnstile.metered(work))
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        sending = _CountedSend(send)
-        bounded = _Receiving(receive, self.limits.body_bytes)
+        origin, page = self._page(scope)
+        sending = _CountedSend(send, cors_headers(origin) if page == "allowed" else [])
         scope["app"] = self  # has the router raise what it cannot find
         self.under_way += 1
         try:
-            self._check(scope)
-            async with asyncio.timeout(self.limits.handler_seconds):
-                await self._router(scope, bounded, sending)
+            if page == "allowed" and scope["method"] == "OPTIONS":
+                await _allow(scope, sending)
+                return
+            self._check(scope, page)
+            body = RequestBody(scope, receive, self.limits.body_bytes)
+            async with asyncio.timeout(self.limits.handler_seconds) as time_limit:
+                scope[PATIENCE] = Patience(time_limit, self.limits.handler_seconds, self._waits)
+                await self._router(scope, body, sending)
         except ClientDisconnect:
             return  # the client is gone
         except asyncio.CancelledError:
@@ -97,9 +107,21 @@ class Pages:
                 await asyncio.sleep(0)  # it hears that it is lost
         finally:
             self.under_way -= 1
-            self.answers[page_of(scope["path"]), sending.status] += 1
+            self.answers[counted_page(scope["path"]), sending.status] += 1
 
-    def _check(self, scope: Scope) -> None:
+    def _waits(self, count: int) -> None:
+        self.under_way -= count
+        self.waiting += count
+
+    def _page(self, scope: Scope) -> tuple[str, Page]:
+        """The origin of a request, and which page that is."""
+        found = {name: value for name, value in scope["headers"] if name in (b"origin", b"host")}
+        origin, host = found.get(b"origin"), found.get(b"host")
+        text = None if origin is None else origin.decode("latin-1")
+        name = None if host is None else host.decode("latin-1")
+        return text or "", page_of(text, name, self._state.origins)
+
+    def _check(self, scope: Scope, page: Page) -> None:
         if scope["path"] not in ALWAYS:
             if not self._state.can_be_asked():
                 why = self._state.why_not_ready() or "the broker is closed"
@@ -110,13 +132,19 @@ class Pages:
                     503, "Busy", f"{limit} requests are pending; try again", retry_after="1"
                 )
             self._check_host(scope)
+        if page == "foreign" and (scope["method"] not in READS or _wants_upgrade(scope)):
+            raise HttpRefusal(
+                403,
+                "PermissionDenied",
+                "requests of web pages on other sites are not accepted; allow their origin with "
+                "http_cors_origins",
+            )
         hosts = 0
         for name, value in scope["headers"]:
             hosts += name == b"host"
-            if name == b"content-length" and int(value) > self.limits.body_bytes:
-                raise too_large(self.limits.body_bytes)
             if (
                 name == b"sec-fetch-site"
+                and page != "allowed"
                 and value not in (b"same-origin", b"none")
                 and scope["method"] not in READS
             ):
@@ -163,10 +191,22 @@ class Pages:
         await answer(scope, _nothing, sending)
 
 
-def page_of(path: str) -> str:
+def counted_page(path: str) -> str:
     """The first word of a path, for counting; of those that anybody may make up, one for all."""
     first = path[1:].partition("/")[0]
     return first if first in ("health", "ready", "metrics", "api") else "other"
+
+
+def _wants_upgrade(scope: Scope) -> bool:
+    return any(name == b"upgrade" for name, _ in scope["headers"])
+
+
+async def _allow(scope: Scope, sending: _CountedSend) -> None:
+    """The answer to a browser that asks whether a page may send a request."""
+    asked = [v for n, v in scope["headers"] if n == b"access-control-request-headers"]
+    headers = preflight_headers(asked[0].decode("latin-1") if asked else "")
+    await sending({"type": "http.response.start", "status": 204, "headers": headers})
+    await sending({"type": "http.response.body", "body": b""})
 
 
 async def _nothing() -> Message:
@@ -176,10 +216,10 @@ async def _nothing() -> Message:
 class _CountedSend:
     """Adds the headers, and remembers the status."""
 
-    __slots__ = ("_send", "status")
+    __slots__ = ("_more", "_send", "status")
 
-    def __init__(self, send: Send) -> None:
-        self._send = send
+    def __init__(self, send: Send, more: list[tuple[bytes, bytes]]) -> None:
+        self._send, self._more = send, more
         self.status = 0
 
     async def __call__(self, message: Message) -> None:
@@ -188,20 +228,5 @@ class _CountedSend:
             headers = message["headers"] = list(message.get("headers", ()))
             said = {name for name, _ in headers}
             headers += [header for header in HEADERS if header[0] not in said]
+            headers += self._more
         await self._send(message)
-
-
-class _Receiving:
-    """Counts the body."""
-
-    __slots__ = ("_left", "_limit", "_receive")
-
-    def __init__(self, receive: Receive, limit: int) -> None:
-        self._receive, self._limit, self._left = receive, limit, limit
-
-    async def __call__(self) -> Message:
-        message = await self._receive()
-        self._left -= len(message.get("body", b""))
-        if self._left < 0:
-            raise too_large(self._limit)
-        return message

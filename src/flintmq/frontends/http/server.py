@@ -51,6 +51,7 @@ class HttpServer:
     ) -> None:
         self.state = state
         self.limits = limits or HttpLimits()
+        state.wait_seconds = lambda: self.limits.wait_seconds
         self.accepted = self.evicted = self.too_slow = 0
         self._topics = TopicCollector(state, self.limits.metrics_max_series)
         self.metrics = MetricsPage(state, self.limits, collectors_of(self, self._topics))
@@ -278,6 +279,8 @@ class HttpServer:
         if self.pages.turnstile is not None:
             self.turnstile.close()
         await self.metrics.close()
+        for closer in self.state.closers:
+            await closer()
         if tasks:
             await asyncio.wait(tasks)
         await asyncio.sleep(0)  # transports close their sockets in the next turn

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,6 +43,12 @@ class HttpState:
     """The names this broker may be asked by while no key is asked for; None: by any."""
     cluster: ClusterApi | None = None
     """The cluster this broker is a node of."""
+    origins: Collection[str] = ()
+    """Origins of other web pages that may ask, in lower case; see origins.py."""
+    wait_seconds: Callable[[], float] = lambda: 60.0
+    """How long a long poll may wait."""
+    closers: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
+    """Called by the server when it closes."""
     started_at: float = field(default_factory=time.time)
     """Seconds since 1970."""
     _began: float = field(default_factory=time.monotonic)

@@ -9,6 +9,7 @@ from typing import Any
 from ... import group_model, model
 from ... import rows as messages
 from ...client import dead_letters
+from ...client.delivery import Delivery
 from ...net.server.connection import ServerConnection
 from . import models
 from .shown import show
@@ -56,6 +57,16 @@ def group_page(found: group_model.GroupStats) -> models.GroupPage:
 
 
 def message(found: messages.Message, value_bytes: int) -> models.Message:
+    return models.Message(**_fields(found, value_bytes))
+
+
+def delivered(found: Delivery, lease: str) -> models.Delivered:
+    """Whole: whoever consumes it wants all of it."""
+    fields = _fields(found, len(found.value))
+    return models.Delivered(**fields, lease=lease, delivery_count=found.delivery_count)
+
+
+def _fields(found: messages.Message, value_bytes: int) -> dict[str, Any]:
     value = found.value
     is_object = not isinstance(value, bytes | memoryview | bytearray)
     raw = b"" if is_object else bytes(value[:value_bytes])
@@ -63,7 +74,7 @@ def message(found: messages.Message, value_bytes: int) -> models.Message:
     shown, encoding = _shown(raw, is_cut=size > value_bytes)
     key, key_encoding = (None, None) if found.key is None else _text(found.key)
     headers = {name: _text(one) for name, one in found.headers.items()}
-    return models.Message(
+    return dict(  # noqa: C408
         partition=str(found.partition),
         offset=str(found.offset or 0),
         timestamp=found.timestamp,
