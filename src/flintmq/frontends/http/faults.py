@@ -50,6 +50,8 @@ STATUS: dict[type[FlintError], int] = {
     errors.MalformedRaftMessage: 400,
     errors.SnapshotDamaged: 500,
     errors.RaftInvariantBroken: 500,
+    errors.NoResponders: 404,
+    errors.NoReply: 504,
     Draining: 503,
 }
 
