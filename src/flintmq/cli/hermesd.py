@@ -17,7 +17,7 @@ from .serve import serve_from
 
 def _option(flag: str, help: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
     name = flag.strip("-").replace("-", "_")
-    default = DEFAULTS[OURS[name]] if name in OURS else "127.0.0.1:7700"
+    default = DEFAULTS.get(OURS[name], "off")
     return click.option(
         flag,
         name,
@@ -30,7 +30,7 @@ def _option(flag: str, help: str) -> Callable[[Callable[..., int]], Callable[...
 @click.command("hermesd", cls=GroupedCommand)
 @_option("--node-id", "Node id of this broker.")
 @_option("--client-addr", "Address for clients of HermesMQ and FlintMQ.")
-@_option("--peer-addr", "Accepted and ignored: a single node has no peers.")
+@_option("--peer-addr", "Address for other nodes; clients form the cluster by Bootstrap.")
 @_option("--metrics-addr", "HTTP address for /health, /ready, /metrics and FlintMQ's API.")
 @_option("--metrics-enabled", "Serve /metrics: true or false.")
 @config_options()
@@ -47,6 +47,7 @@ def command(config_file: Path | None, flags: dict[str, str | bool], **theirs: st
     Examples:
       flintmq hermesd --data-dir /var/lib/flint
       flintmq hermesd --node-id 1 --client-addr 127.0.0.1:7600 --metrics-addr 127.0.0.1:9600
+      flintmq hermesd --node-id 2 --client-addr 127.0.0.1:7610 --peer-addr 127.0.0.1:7710
       HERMESMQ_DATA_DIR=/var/lib/flint flintmq hermesd --fsync interval:10
     """
     return serve_from(

@@ -101,15 +101,19 @@ def serve(config: Config, reread: Callable[[], Config]) -> int:
     check_free(config)
     end = "" if config.tls_cert is None else "s"
 
+    def tell(what: str, addresses: dict[str, tuple[str, int]]) -> None:
+        shown = ", ".join(f"{name}{end}://{shown_address(at)}" for name, at in addresses.items())
+        click.echo(f"flintmq: {what} at {shown}, data in {config.data_dir.absolute()}")
+
     def ready(address: tuple[str, int], others: dict[str, tuple[str, int]]) -> None:
-        shown = f"flint{end}://{shown_address(address)}"
-        for name, other in others.items():
-            shown += f", {name}{end}://{shown_address(other)}"
-        click.echo(f"flintmq: ready at {shown}, data in {config.data_dir.absolute()}")
+        tell("ready", {"flint": address, **others})
+
+    def blank(others: dict[str, tuple[str, int]]) -> None:
+        tell("waiting for Bootstrap", others)
 
     logs = configure(format=config.log_format, level=config.log_level, levels=config.log_levels)
     try:
-        run(config, ready, reread, logs)
+        run(config, ready, reread, logs, blank)
     except Disconnected as error:
         raise NotStarted(str(error)) from None
     finally:

@@ -36,9 +36,13 @@ class ClusterFounder:
     The peers must be able to reach it (`answer` is what founding lines ask) before `wait_founded`.
     """
 
-    def __init__(self, file: NodeFile, name: str) -> None:
+    def __init__(self, file: NodeFile, name: str, *, is_driven: bool = False) -> None:
         self._file = file
-        self.node = FoundingNode(name, file.record, has_data=file.has_other_data())
+        self.node = FoundingNode(
+            name, file.record, has_data=file.has_other_data(), is_driven=is_driven
+        )
+        self.waits_for = ""
+        """Why the cluster is not founded yet, as far as is known."""
         self._changed = asyncio.Event()
 
     def answer(self, data: bytes) -> bytes:
@@ -72,6 +76,11 @@ class ClusterFounder:
         if isinstance(answer, Refused):
             raise InvalidRequest(answer.why)
 
+    def forget(self) -> None:
+        """Whoever named the members has given up."""
+        self.node.wanted = None
+        self._changed.set()
+
     # --- asking
 
     async def wait_founded(self, peers: Peers) -> NodeRecord:
@@ -86,8 +95,8 @@ class ClusterFounder:
                 else:
                     await self._ask(peers, members[0], Bootstrap(members))
             if not self.node.is_founder():
-                await self._pause(pause)
-                pause = min(most, max(least, pause * 2))
+                await self._pause(None if members is None else pause)
+                pause = min(most, max(least, pause * 2)) if self._members() == members else 0.0
         record = self.node.record
         assert record is not None
         event(
@@ -105,17 +114,26 @@ class ClusterFounder:
         record = self.node.record
         return self.node.wanted if record is None else record.members
 
-    async def _pause(self, seconds: float) -> None:
+    async def _pause(self, seconds: float | None) -> None:
+        """Until something has changed, or for a while. None: until somebody names the members."""
+        members = self._members()
         self._changed.clear()
+        wait = None if seconds is None else seconds * random.uniform(0.5, 1.0)
         try:
-            async with asyncio.timeout(seconds * random.uniform(0.5, 1.0)):
-                while not self.node.is_founder():
+            async with asyncio.timeout(wait):
+                while not self.node.is_founder() and self._members() == members:
                     await self._changed.wait()
                     self._changed.clear()
         except TimeoutError:
             pass
 
     async def _decide(self, peers: Peers, members: Members) -> None:
+        if self.node.is_driven and self.node.record is None:
+            # A client may have named a node that is not there: nothing is adopted for that.
+            for member in members[1:]:
+                question = Bootstrap(members, is_question=True)
+                if await self._ask(peers, member, question) is None:
+                    return
         decider = Decider(self.node, members)
         while (wanted := decider.next_request()) is not None:
             to, request = wanted
@@ -166,6 +184,7 @@ class ClusterFounder:
             why = answer.why
             if answer.is_final and not self.node.is_founder():
                 raise InvalidRequest(f"node {member.name} refuses: {why}")
+        self.waits_for = f"node {member.name} ({member.address}): {why}"
         limited(
             _log,
             logging.WARNING,

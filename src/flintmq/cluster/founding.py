@@ -39,6 +39,8 @@ class Bootstrap(msgspec.Struct, frozen=True, tag="bootstrap", tag_field="t"):
     """To the decider: found this cluster."""
 
     members: Members
+    is_question: bool = False
+    """Only say whether you would take part."""
 
 
 class Adopt(msgspec.Struct, frozen=True, tag="adopt", tag_field="t"):
@@ -91,9 +93,16 @@ class FoundingNode:
     before the answer leaves."""
 
     def __init__(
-        self, name: str, record: NodeRecord | None = None, *, has_data: bool = False
+        self,
+        name: str,
+        record: NodeRecord | None = None,
+        *,
+        has_data: bool = False,
+        is_driven: bool = False,
     ) -> None:
+        """`is_driven`: a client names the members, and may name others while nothing is adopted."""
         self.name, self.record, self.has_data = name, record, has_data
+        self.is_driven = is_driven
         self.incarnation = draw_incarnation() if record is None else record.incarnation
         self.wanted: Members | None = None
         """The list that this node was asked to found a cluster with."""
@@ -104,7 +113,7 @@ class FoundingNode:
     def answer(self, request: FoundingRequest) -> FoundingAnswer:
         match request:
             case Bootstrap():
-                return self._bootstrap(request.members)
+                return self._bootstrap(request)
             case Adopt():
                 return self._adopt(request)
             case Confirm():
@@ -112,16 +121,17 @@ class FoundingNode:
             case Found():
                 return self._found(request)
 
-    def _bootstrap(self, members: Members) -> FoundingAnswer:
+    def _bootstrap(self, request: Bootstrap) -> FoundingAnswer:
         """Also what `--initial-cluster` says. The same again is agreed to."""
-        record = self.record
+        record, members = self.record, request.members
         if record is not None and record.members == members:
             return Agreed(self.incarnation)
         refusal = self._refusal(members)
-        if refusal is None:
+        if refusal is not None:
+            return refusal
+        if not request.is_question:
             self.wanted = members
-            return Agreed(self.incarnation)
-        return refusal
+        return Agreed(self.incarnation)
 
     def _refusal(self, members: Members) -> Refused | None:
         if self.has_data:
@@ -137,7 +147,7 @@ class FoundingNode:
                     "directory to start again",
                     is_final=True,
                 )
-        elif self.wanted not in (None, members):
+        elif not self.is_driven and self.wanted not in (None, members):
             return Refused(
                 f"node {self.name!r} was started with another list of members; give all nodes the "
                 "same --initial-cluster",

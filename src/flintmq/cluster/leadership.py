@@ -48,14 +48,24 @@ class LedNode(Protocol):
 class ClusterLeadership:
     """Implements `Leadership` of the native server."""
 
-    def __init__(self, record: NodeRecord, peers: Peers) -> None:
-        self._record, self._peers = record, peers
+    def __init__(self, peers: Peers) -> None:
+        self._peers = peers
+        self._belonging: NodeRecord | None = None
         self._node: LedNode | None = None
         self._server: NativeServer | None = None
         self._own = ""
         self._is_ready = False
         """We lead, and the server knows what clients have to know."""
         self._learning: asyncio.Task[None] | None = None
+
+    def belongs(self, record: NodeRecord) -> None:
+        """The node is a founder of its cluster."""
+        self._belonging = record
+
+    @property
+    def _record(self) -> NodeRecord:
+        assert self._belonging is not None, "the node belongs to a cluster"
+        return self._belonging
 
     def serve(self, node: LedNode, server: NativeServer) -> None:
         """From now on. The server has its address later."""

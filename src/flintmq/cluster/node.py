@@ -55,7 +55,7 @@ class ClusterNode:
         filesystem: FileSystem,
         transport: Transport,
         *,
-        node: int,
+        node: int = 0,
         founders: Sequence[int] = (),
         broker_of: BrokerOf | None = None,
         clock: Clock | None = None,
@@ -72,13 +72,12 @@ class ClusterNode:
         staged_seconds: float = STAGED_SECONDS,
         **settings: Any,
     ) -> None:
-        """`founders` are needed for a blank directory, and make it a founder's. Without
-        `tick_seconds` (0) time passes for the group when `tick` is called. A disk that has not
-        finished a write for `stalled_ticks` is taken for one that hangs (0: never). `settings` are
-        those of the host of the directory."""
-        self.id = node
+        """`founders` are needed for a blank directory, and make it a founder's. Who does not know
+        its id yet says it by `be`, before `open`. Without `tick_seconds` (0) time passes for the
+        group when `tick` is called. A disk that has not finished a write for `stalled_ticks` is
+        taken for one that hangs (0: never). `settings` are those of the host of the directory."""
         self.filesystem, self._transport = filesystem, transport
-        self._founders = Membership(tuple(sorted(founders)))
+        self.be(node, founders)
         self._log = ReplicatedLog()
         host = Host(filesystem, log_of=lambda group: self._log, **settings)
         self.local = Broker(
@@ -91,14 +90,7 @@ class ClusterNode:
         self._timer: Timer | None = None
         self._keep_bytes, self._reclaim_seconds = keep_bytes, reclaim_seconds
         self._random = random or Random()
-        self._settings = RaftSettings(
-            node=node,
-            election_ticks=election_ticks,
-            lease_reads=lease_reads,
-            forward_proposals=False,
-            tells_commit_at_once=False,
-            uncommitted_bytes_max=UNLIMITED_BYTES,
-        )
+        self._election_ticks, self._lease_reads = election_ticks, lease_reads
         self._incarnations: dict[int, int] = {}
         self._connected: set[int] = set()
         self._unfit: set[int] = set()
@@ -114,6 +106,10 @@ class ClusterNode:
         """For other nodes: what is not led here is refused."""
 
     # --- life
+
+    def be(self, node: int, founders: Sequence[int]) -> None:
+        """Have this id, in a cluster that was founded by these."""
+        self.id, self._founders = node, Membership(tuple(sorted(founders)))
 
     async def open(self, *, threaded: bool = True) -> None:
         """Recover the directory and begin to follow. A blank one begins as a founder's."""
@@ -144,8 +140,16 @@ class ClusterNode:
         self._found_at_once()
 
     def _driven(self) -> ShardHost:
+        settings = RaftSettings(
+            node=self.id,
+            election_ticks=self._election_ticks,
+            lease_reads=self._lease_reads,
+            forward_proposals=False,
+            tells_commit_at_once=False,
+            uncommitted_bytes_max=UNLIMITED_BYTES,
+        )
         host = ShardHost(
-            self._settings,
+            settings,
             self.local.host.kept[0],
             self._log,
             self._ticking,
@@ -219,6 +223,10 @@ class ClusterNode:
         self.local.begins_to_lead()
 
     # --- looking
+
+    @property
+    def is_open(self) -> bool:
+        return self._host is not None
 
     def status(self) -> Status:
         """Of group 0."""
@@ -305,7 +313,7 @@ class ClusterNode:
         now = self._ticking.monotonic()
         missed = int((now - self._ticked_at) / self._tick_seconds)
         # More than a few timeouts change nothing any more.
-        for _ in range(min(missed, 4 * self._settings.election_ticks)):
+        for _ in range(min(missed, 4 * self._election_ticks)):
             self.host.tick()
         self._ticked_at += missed * self._tick_seconds
 

@@ -5,6 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+HERMES_NODE = "node-"
+
+
+def hermes_node_name(id: int) -> str:
+    """What a node is called that HermesMQ's clients know by its node id."""
+    return f"{HERMES_NODE}{id}"
+
 
 def problems_between(values: Mapping[str, Any]) -> list[str]:
     """Problems between settings that are valid one by one."""
@@ -23,7 +30,10 @@ def _problems_of_cluster(values: Mapping[str, Any], has_cert: bool) -> list[str]
         given = ("node_name", "peer_listen", "initial_cluster", "cluster_key_file", "peer_ca")
         missing = "node_name" if name is None else "peer_listen"
         return [f"{one} also needs {missing}" for one in given if values[one]][:1]
-    if values["peer_ca"] is None and values["cluster_key_file"] is None:
+    # HermesMQ's nodes have no key; that they have an address for this machine only is checked
+    # with all addresses.
+    needs_key = name != hermes_node_name(values["hermes_node_id"]) or values["hermes"] is None
+    if values["peer_ca"] is None and values["cluster_key_file"] is None and needs_key:
         return [
             "a node of a cluster needs peer_ca (TLS between nodes), or cluster_key_file if all "
             "nodes run on this machine"

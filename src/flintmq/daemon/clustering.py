@@ -23,16 +23,22 @@ from ..cluster.peer_frames import AboutNode, PeerHealth
 from ..cluster.peers import LineTls, Peers, clocks
 from ..config.table import Config
 from ..errors import InvalidRequest
+from ..frontends.hermes.settings import is_hermes_node
 from ..net.remote.tls import ClientTls
 from ..net.server.native import NativeServer
 from ..net.tls.files import load_authorities, load_pair
 from ..observe.logs import event
 from ..storage.filesystem import LocalFileSystem
 from .assembly import engine_settings
+from .node_view import NodeView
 
 _log = logging.getLogger(__name__)
 
 KEY_BYTES_MIN = 16
+KEY_OF_ALL = b"HermesMQ's nodes have no key"
+"""For nodes that know each other by nothing but their addresses."""
+REFUSED_SECONDS = 0.5
+"""How long a node rests whose Bootstrap was refused."""
 NAMES = "tls_cert, tls_key"
 
 
@@ -53,14 +59,18 @@ class NodePlace:
         self._telling: asyncio.Task[None] | None = None
         self._hop: LeaderBroker | None = None
         self.record: NodeRecord
-        self.leadership: ClusterLeadership
+        self.leadership = ClusterLeadership(self.peers)
+        self.view = NodeView(founder)
 
     async def take(self) -> None:
-        """Listen, and found the cluster or find our place in it again."""
+        """Listen, and found the cluster or find our place in it again. What clients have to found
+        is waited for by `wait_founded`, when they can connect."""
         config = self._config
         assert config.peer_listen is not None
         await self.peers.listen(*config.peer_listen)
-        if not self._founder.node.is_founder():
+        if self._founder.node.is_founder():
+            await self._belong()
+        elif not self._founder.node.is_driven:
             event(
                 _log,
                 logging.INFO,
@@ -68,9 +78,36 @@ class NodePlace:
                 "the cluster is being founded: waiting for the other nodes",
                 members=", ".join(config.initial_cluster) or None,
             )
-        self.record = await self._founder.wait_founded(self.peers)
+            await self._belong()
+
+    @property
+    def is_founded(self) -> bool:
+        return self.view.record is not None
+
+    async def wait_founded(self, node: ClusterNode) -> None:
+        """Until a client has named the members, and all of them have agreed."""
+        event(
+            _log,
+            logging.INFO,
+            "cluster_blank",
+            "this node belongs to no cluster yet: waiting for a Bootstrap request",
+            node=self._config.node_name,
+        )
+        while not self.is_founded:
+            try:
+                await self._belong()
+            except InvalidRequest as error:
+                self.view.refused(error)
+                await asyncio.sleep(REFUSED_SECONDS)
+        node.be(*self._founders())
+
+    async def _belong(self) -> None:
+        self.record = self.view.record = await self._founder.wait_founded(self.peers)
         self.peers.join(belonging_of(self.record), places_of(self.record))
-        self.leadership = ClusterLeadership(self.record, self.peers)
+        self.leadership.belongs(self.record)
+
+    def _founders(self) -> tuple[int, tuple[int, ...]]:
+        return self.record.node, tuple(range(1, len(self.record.members) + 1))
 
     def node(self, config: Config) -> ClusterNode:
         settings = engine_settings(config)
@@ -78,15 +115,13 @@ class NodePlace:
         if config.tls_cert is not None:
             tls = ClientTls(config.peer_ca, config.tls_cert, config.tls_key, verify=True)
         self._hop = LeaderBroker(self.leadership.addresses, settings["decoder"], tls)
-        self._node = ClusterNode(
-            LocalFileSystem(config.data_dir),
-            self.peers,
-            node=self.record.node,
-            founders=tuple(range(1, len(self.record.members) + 1)),
-            broker_of=self._hop.of,
-            **settings,
+        node = self._node = ClusterNode(
+            LocalFileSystem(config.data_dir), self.peers, broker_of=self._hop.of, **settings
         )
-        return self._node
+        if self.is_founded:
+            node.be(*self._founders())
+        self.view.serve(node)
+        return node
 
     def serve(self, node: ClusterNode, server: NativeServer) -> None:
         self.leadership.serve(node, server)
@@ -117,8 +152,7 @@ class NodePlace:
             self._telling.cancel()
         if self._hop is not None:
             await self._hop.close()
-        if hasattr(self, "leadership"):
-            self.leadership.close()
+        self.leadership.close()
         await self.peers.close()
         self._file.close()
 
@@ -130,7 +164,7 @@ async def joined(config: Config) -> AsyncIterator[NodePlace]:
     config.data_dir.mkdir(parents=True, exist_ok=True)
     file = NodeFile(LocalFileSystem(config.data_dir))
     try:
-        founder = ClusterFounder(file, config.node_name)
+        founder = ClusterFounder(file, config.node_name, is_driven=is_driven(config))
         check_place(config, file, founder)
         place = NodePlace(config, file, founder)
     except BaseException:
@@ -152,6 +186,8 @@ def check_place(config: Config, file: NodeFile, founder: ClusterFounder) -> None
                 f"{config.node_name}; choose another data_dir, or set node_name"
             )
         return  # what it was founded with counts
+    if founder.node.is_driven:
+        return  # clients name the members
     if not config.initial_cluster:
         raise InvalidRequest(
             f"node {config.node_name} belongs to no cluster yet; list all its nodes with "
@@ -161,9 +197,36 @@ def check_place(config: Config, file: NodeFile, founder: ClusterFounder) -> None
     founder.want(members_of(pairs))
 
 
+def is_driven(config: Config) -> bool:
+    """Whether clients found the cluster, by HermesMQ's Bootstrap."""
+    return is_hermes_node(config) and not config.initial_cluster
+
+
+def runs_alone(config: Config) -> bool:
+    """Whether this broker has no place in a cluster. One of HermesMQ's protocol that has data from
+    before there were clusters goes on alone, whatever address it has for others."""
+    if config.node_name is None:
+        return True
+    if not is_driven(config) or not config.data_dir.is_dir():
+        return False
+    file = NodeFile(LocalFileSystem(config.data_dir))
+    try:
+        return file.has_other_data()
+    finally:
+        file.close()
+
+
 def cluster_key(config: Config) -> bytes:
     path = config.cluster_key_file
-    assert path is not None
+    if path is None:
+        event(
+            _log,
+            logging.WARNING,
+            "cluster_without_key",
+            "whoever can connect to peer_listen can act as a node of this cluster; set "
+            "cluster_key_file, or peer_ca for TLS",
+        )
+        return KEY_OF_ALL
     try:
         key = path.read_bytes().strip()
         mode = path.stat().st_mode

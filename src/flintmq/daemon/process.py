@@ -37,7 +37,7 @@ from .assembly import (
     slowness_of,
     tls_of,
 )
-from .clustering import NodePlace, joined
+from .clustering import NodePlace, joined, runs_alone
 from .notes import DirectoryNotes
 from .notify import READY, STOPPING, notify
 from .profiling import Profiler, hint
@@ -84,6 +84,8 @@ class Daemon:
             self._reload_keys,
         )
         self._stopping = asyncio.Event()
+        self.on_blank: Callable[[], None] | None = None
+        """Called when clients can connect to found the cluster of this node."""
         self._is_told = False
         self._failure: FlintError | None = None
         self._place, self._node = place, None if place is None else place.node(config)
@@ -113,7 +115,15 @@ class Daemon:
         self._http = None if config.http is None else self._http_server()
         self.http_address: tuple[str, int] | None = None
         self.front_ends = front_ends_of(
-            FrontEndContext(self._verbs, self.gate, self.tls, self._server, lambda: self.config)
+            FrontEndContext(
+                self._verbs,
+                self.gate,
+                self.tls,
+                self._server,
+                lambda: self.config,
+                None if place is None else place.view,
+                self._broker,
+            )
         )
         """Servers of other protocols, each with its configured address."""
         if self._http is not None:
@@ -169,6 +179,8 @@ class Daemon:
                 # First: while the broker recovers, it is told so.
                 context = None if self.tls is None else self.tls.context
                 self.http_address = await self._http.start(*self.config.http, context)
+            if not await self._is_founded():
+                return
             await (self._broker if self._node is None else self._node).open()
             self._notes.note_recovery()
             self._turns.start()
@@ -176,7 +188,8 @@ class Daemon:
                 if not self._stopping.is_set():
                     address = await self._server.start(*self.config.listen)
                     for name, (place, front_end) in self.front_ends.items():
-                        self.addresses[name] = await front_end.start(*place)
+                        if name not in self.addresses:
+                            self.addresses[name] = await front_end.start(*place)
                     self._is_listening = True
                     if self._place is not None:
                         self._place.listens(address)
@@ -213,6 +226,31 @@ class Daemon:
             if self._http is not None:
                 await self._http.close()
 
+    async def _is_founded(self) -> bool:
+        """Whether this node of a cluster, if it is one, has its place there. If clients are to
+        found it, they can connect, and this waits for them; False: until it was stopped."""
+        place, node = self._place, self._node
+        if place is None or node is None or place.is_founded:
+            return True
+        address, front_end = self.front_ends["hermes"]
+        self.addresses["hermes"] = await front_end.start(*address)
+        if self.on_blank is not None:
+            self.on_blank()
+        notify(READY)
+        founding = asyncio.ensure_future(place.wait_founded(node))
+        stopping = asyncio.ensure_future(self._stopping.wait())
+        try:
+            await asyncio.wait((founding, stopping), return_when=asyncio.FIRST_COMPLETED)
+            if founding.done():
+                await founding
+                return True
+            notify(STOPPING)
+            await front_end.close()
+            return False
+        finally:
+            founding.cancel()
+            stopping.cancel()
+
     def _http_server(self) -> HttpServer:
         # Here: a broker without HTTP has no use for what this loads, and starts sooner.
         from ..frontends.http.api import api_routes
@@ -247,7 +285,11 @@ class Daemon:
             return self._reason
         if self._stopping.is_set():
             return "stopping"
-        return None if self._is_listening else "recovering"
+        if self._place is not None and not self._place.is_founded:
+            return "waiting for Bootstrap"
+        if not self._is_listening:
+            return "recovering"
+        return None if self._place is None or self._place.view.is_led() else "no leader is known"
 
     def _broker_failed(self, error: FlintError) -> None:
         is_of_disk = isinstance(error, StorageFailed)
@@ -417,22 +459,26 @@ def run(
     on_ready: Callable[[tuple[str, int], dict[str, tuple[str, int]]], None],
     reread: Callable[[], Config] | None = None,
     logs: Logs | None = None,
+    on_blank: Callable[[dict[str, tuple[str, int]]], None] | None = None,
 ) -> None:
     """Run a broker in this process until SIGTERM or SIGINT; on uvloop if it is installed.
 
-    `on_ready` gets the address for clients, and those of other protocols by name.
+    `on_ready` gets the address for clients, and those of other protocols by name. `on_blank` gets
+    the latter of a node whose cluster clients have to found first.
     """
 
     async def main() -> None:
         async with AsyncExitStack() as around:
             try:
                 place = None
-                if config.node_name is not None:
+                if not runs_alone(config):
                     place = await around.enter_async_context(joined(config))
                 daemon = Daemon(config, reread, logs, place)
             except FlintError as error:  # of keys, certificates and other nodes
                 tell_not_started(error)
                 raise
+            if on_blank is not None:
+                daemon.on_blank = lambda: on_blank(daemon.other_addresses())
             keep_pauses_short()
             await daemon.run(lambda address: on_ready(address, daemon.other_addresses()))
 

@@ -19,6 +19,7 @@ from ..net.server.gate import ApiKeyGate
 from ..net.server.limits import Limits
 from ..net.server.native import NativeServer
 from ..net.server.tls import ServerTls
+from .cluster_view import ClusterView
 
 if TYPE_CHECKING:
     from .http.collectors import Collector
@@ -53,6 +54,10 @@ class FrontEndContext:
     """Its limits count for all, and so do its places."""
     config: Callable[[], Config]
     """As it is now: some settings change while the broker runs."""
+    cluster: ClusterView | None = None
+    """Where this broker is a node of one."""
+    local: BrokerApi | None = None
+    """There: the engine of this node, which refuses what another leads."""
 
 
 class Offered(NamedTuple):

@@ -31,6 +31,7 @@ from flintmq.errors import InvalidRequest
 from flintmq.frontends.hermes.server import HermesLimits, HermesServer
 from flintmq.frontends.hermes.settings import resolve_hermes
 from flintmq.storage.key_file import KeyFile, make_key
+from tests.patience import free_port
 from tests.tls.throw_away import Authority
 
 from .client import HermesClient, Refused
@@ -62,6 +63,7 @@ def test_what_nobody_says_is_as_hermesmqd_has_it() -> None:
     assert (config.hermes, config.http) == (("127.0.0.1", 7600), ("127.0.0.1", 9600))
     assert (config.metrics, config.log_level) == (True, "info")
     assert config.listen == ("127.0.0.1", 0)
+    assert (config.node_name, config.peer_listen) == (None, None)  # alone
 
 
 def test_w18_a_flag_counts_before_its_variable_and_an_empty_variable_says_nothing() -> None:
@@ -82,6 +84,7 @@ def test_w18_a_flag_counts_before_its_variable_and_an_empty_variable_says_nothin
     assert (config.hermes, config.http) == (("127.0.0.2", 1), ("127.0.0.2", 3))
     assert (config.metrics, config.log_level) == (True, "warning")
     assert config.listen == ("127.0.0.1", 4)
+    assert (config.node_name, config.peer_listen) == ("node-2", ("127.0.0.1", 7700))
     assert not resolved({**environment, "HERMESMQ_METRICS_ENABLED": "false"}).metrics
 
 
@@ -254,10 +257,11 @@ async def test_w18_hermesd_as_their_client_library_starts_and_stops_it(
     tmp_path: Path, metrics: bool
 ) -> None:
     """With its four flags, and SIGTERM at the end, which their own daemon does not heed (W18)."""
+    peer_addr = f"127.0.0.1:{free_port()}"
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "flintmq.cli", "hermesd", "--node-id", "4"),
         *("--data-dir", str(tmp_path / "data"), "--client-addr", "127.0.0.1:0"),
-        *("--peer-addr", "127.0.0.1:7700"),
+        *("--peer-addr", peer_addr),
         stdout=asyncio.subprocess.PIPE,
         env={
             **os.environ,
@@ -271,7 +275,7 @@ async def test_w18_hermesd_as_their_client_library_starts_and_stops_it(
         http = "http://" + line.split("http://")[1].split(",")[0]
         host, _, port = line.split("hermes://")[1].split(",")[0].rpartition(":")
         async with await HermesClient.connect((host, int(port))) as client:
-            await client.call("bootstrap", nodes=[(4, "127.0.0.1:7700")])
+            await client.call("bootstrap", nodes=[(4, peer_addr)])
             await client.produce("t", b"x")
             await client.poll("t")
             pages = {
@@ -283,9 +287,10 @@ async def test_w18_hermesd_as_their_client_library_starts_and_stops_it(
                 assert {
                     line.rpartition(" ")[0]: float(line.rpartition(" ")[2])
                     for line in pages["metrics"][1].splitlines()
-                    if line.startswith("hermesmq_") and "raft_last" not in line
+                    if line.startswith("hermesmq_")
+                    and "raft_last" not in line
+                    and "raft_term" not in line
                 } == {
-                    'hermesmq_raft_term{node="4"}': 1,
                     'hermesmq_raft_is_leader{node="4"}': 1,
                     'hermesmq_raft_current_leader{node="4"}': 4,
                     'hermesmq_raft_millis_since_quorum_ack{node="4"}': 0,
@@ -293,7 +298,7 @@ async def test_w18_hermesd_as_their_client_library_starts_and_stops_it(
                     'hermesmq_messages{node="4"}': 1,
                     'hermesmq_in_flight{node="4"}': 1,
                 }
-                for name in ("last_log_index", "last_applied"):
+                for name in ("last_log_index", "last_applied", "term"):
                     assert f'hermesmq_raft_{name}{{node="4"}}' in pages["metrics"][1]
             else:
                 assert pages["metrics"][0] == 404

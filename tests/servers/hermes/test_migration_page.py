@@ -15,6 +15,7 @@ import pytest
 
 from tests.cli.mini_shell import run_line
 from tests.docs.transcripts import BLOCK, masked
+from tests.patience import free_port
 
 from .client import HermesClient, Refused
 
@@ -133,9 +134,10 @@ async def test_hermesmqd_by_that_name_and_bytes_bounded_for_all_topics(tmp_path:
     script = block.replace("/usr/local/bin", f"{tmp_path}/bin")
     shell = await asyncio.create_subprocess_exec("sh", "-c", script)
     assert await shell.wait() == 0
+    peer_addr = f"127.0.0.1:{free_port()}"
     process = await asyncio.create_subprocess_exec(
         *("hermesmqd", "--node-id", "1", "--data-dir", f"{tmp_path}/data"),
-        *("--client-addr", "127.0.0.1:0", "--peer-addr", "127.0.0.1:7700"),
+        *("--client-addr", "127.0.0.1:0", "--peer-addr", peer_addr),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
         env={
@@ -150,6 +152,7 @@ async def test_hermesmqd_by_that_name_and_bytes_bounded_for_all_topics(tmp_path:
         line = (await asyncio.wait_for(process.stdout.readline(), 60)).decode()
         host, port = address_in(line)
         async with await HermesClient.connect((host, port)) as client:
+            await client.call("bootstrap", nodes=[(1, peer_addr)])
             await client.produce("t", b"x")
         info = await asyncio.to_thread(
             run_line, f"flintmq topic info t --server flint://{host}:{port} --output json"

@@ -12,7 +12,7 @@ from .server import HermesLimits, HermesServer
 def front_end(around: FrontEndContext) -> HermesServer:
     config, native = around.config(), around.native
     return HermesServer(
-        around.broker,
+        around.broker if around.cluster is None or around.local is None else around.local,
         gate=around.gate,
         credential=key_in(config.hermes_key_file),
         limits=HermesLimits().with_those_of_all(native.limits),
@@ -21,6 +21,7 @@ def front_end(around: FrontEndContext) -> HermesServer:
         may_create=lambda: around.config().auto_create,
         tls=around.tls,
         places=native.places,
+        cluster=around.cluster,
     )
 
 

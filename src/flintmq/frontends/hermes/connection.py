@@ -195,7 +195,7 @@ class HermesConnection(Peer):
         except hermes.Undecodable as error:
             reply = rules.bad_request(str(error))
         except FlintError as error:
-            reply = rules.failed(error)
+            reply = self.server.failed(error)
         if type(reply) is bytes and not self._replies:
             self.send(reply)
             return
@@ -260,7 +260,7 @@ class HermesConnection(Peer):
                 self._flush()
                 outcome = await outcome  # it has waited in line, and now waits for the disk
         except FlintError as error:
-            return rules.failed(error)
+            return self.server.failed(error)
         except Exception as error:
             limited(
                 _log,

@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from ...batch import PRIORITY
 from ...broker_api import MemberApi, Paced
-from ...errors import FlintError, GroupNotFound, LeaseLost
+from ...errors import FlintError, GroupNotFound, LeaseLost, NotLeader
 from ...net.server.leases_by_id import LeasedTogether, LeasesById, leases_of
 from ...observe.logs import limited
 from ...rows import Rows
@@ -56,9 +56,16 @@ class Item(NamedTuple):
 class Hold:
     """A membership that is shared by all who poll a group, and everything that is out of it."""
 
-    def __init__(self, topic: str, group: str, member: MemberApi, numbers: Iterator[int]) -> None:
+    def __init__(
+        self,
+        topic: str,
+        group: str,
+        member: MemberApi,
+        numbers: Iterator[int],
+        failed: Callable[[BaseException], bytes] = rules.failed,
+    ) -> None:
         self.topic, self.group, self.member = topic, group, member
-        self._numbers = numbers
+        self._numbers, self._failed = numbers, failed
         self.users = 0
         """Polls and subscriptions at work."""
         self.is_ended = False
@@ -164,8 +171,8 @@ class Hold:
         except GroupNotFound:
             pass  # an operator has deleted it: nothing is out any more
         except FlintError as error:
-            if not self.is_ended:
-                reply = rules.failed(error)
+            if not self.is_ended or isinstance(error, NotLeader):
+                reply = self._failed(error)
         except Exception as error:
             limited(
                 _log,

@@ -6,10 +6,14 @@ import asyncio
 from collections.abc import Awaitable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from ...config.between import hermes_node_name
 from ...engine.figures import Measured
+from ...errors import FlintError
 from . import codec as hermes
+from .settings import id_in
 
 if TYPE_CHECKING:
+    from ..cluster_view import ClusterView
     from .server import HermesServer
 
 TOPICS_SUMMED = 1000
@@ -19,6 +23,8 @@ STEP_TOPICS = 32
 """Topics that are summed up before others have their turn."""
 TERM = 1
 """A single node was elected once."""
+BOOTSTRAP_SECONDS = 8.0
+"""How long a Bootstrap may wait for other nodes: their clients wait 10 s for an answer."""
 
 
 class HermesNode:
@@ -30,7 +36,10 @@ class HermesNode:
         self._kept_until = 0.0
         self._summing: asyncio.Task[bytes] | None = None
 
-    def bootstrap(self, nodes: Iterable[hermes.Node]) -> bytes:
+    def bootstrap(self, nodes: Iterable[hermes.Node]) -> bytes | Awaitable[bytes]:
+        if self._server.cluster is not None:
+            addresses = {node.id: node.peer_addr for node in nodes}  # the last of an id counts
+            return self._server.spawn(self._founded(self._server.cluster, addresses))
         if self._is_bootstrapped:
             return hermes.OK
         ids = {node.id for node in nodes}
@@ -41,10 +50,18 @@ class HermesNode:
         if len(ids) > 1:
             return hermes.error(
                 "bootstrap_failed",
-                f"this is node {self.id} alone: HermesMQ's bootstrap cannot form a "
-                "FlintMQ cluster; name only this node, or see `flintmq serve --help`",
+                f"node {self.id} runs alone, as it has no --peer-addr or has data from before it "
+                "had one; give all nodes of a cluster a --peer-addr and an empty data directory",
             )
         self._is_bootstrapped = True
+        return hermes.OK
+
+    async def _founded(self, cluster: ClusterView, addresses: dict[int, str]) -> bytes:
+        members = [(hermes_node_name(id), address) for id, address in addresses.items()]
+        try:
+            await cluster.found(members, BOOTSTRAP_SECONDS)
+        except FlintError as error:
+            return hermes.error("bootstrap_failed", str(error))
         return hermes.OK
 
     def stats(self) -> bytes | Awaitable[bytes]:
@@ -72,7 +89,7 @@ class HermesNode:
 
     def sum_up(self) -> Iterator[None]:
         """Renew `figures`. Yields where others may have their turn."""
-        broker, leads = self._server.broker, not self._server.is_draining
+        broker = self._server.broker
         topics = messages = in_flight = last = applied = 0
         if isinstance(broker, Measured):
             for number, name in enumerate(broker.plain_topics(), 1):
@@ -91,10 +108,17 @@ class HermesNode:
                 last, applied = journal.last_index, journal.applied_index
         else:
             topics = len(self._server.topics)
+        term, leads = TERM, not self._server.is_draining
+        leader = self.id if leads else 0
+        cluster = self._server.cluster
+        if cluster is not None:
+            leads = self._server.is_leading
+            leader = id_in(cluster.leader() or "")
+            term, last, applied = cluster.standing()
         self.figures = hermes.StatsResult(
             last_applied=applied,
-            current_leader=self.id if leads else 0,
-            current_term=TERM,
+            current_leader=leader,
+            current_term=term,
             last_log_index=last,
             is_leader=leads,
             topics=topics,

@@ -84,8 +84,10 @@ class Requests:
         server = self._connection.server
         if isinstance(request, hermes.Produce) and len(request.payload) > rules.PAYLOAD_BYTES_MAX:
             return rules.too_large(len(request.payload))  # of any node, also one that is stopping
+        if not server.is_leading and not isinstance(request, hermes.Stats | hermes.Bootstrap):
+            return server.not_leader()
         if server.is_draining and not isinstance(request, hermes.Stats | hermes.Ack | hermes.Nack):
-            return rules.NOT_LEADER
+            return server.not_leader()
         return self._begin[type(request)](request, access)
 
     # --- producing
@@ -178,12 +180,12 @@ class Requests:
         server, topic = self._connection.server, poll.topic
         clock = server.broker.clock
         until = clock.monotonic() + rules.wait_seconds(poll.request.wait_ms)
-        while not server.is_draining:
+        while server.is_leading and not server.is_draining:
             left = max(0.0, until - clock.monotonic())
             if topic not in server.topics and not (
                 left and await server.wait_for_topic(topic, left)
             ):
-                return rules.EMPTY
+                return rules.EMPTY if server.is_leading else server.not_leader()
             hold = None
             try:
                 hold = await server.hold(topic, poll.group)
@@ -195,7 +197,7 @@ class Requests:
             except (TopicNotFound, GroupNotFound, Closed):  # deleted or given up meanwhile
                 if hold is not None:
                     server.drop_hold(hold)
-        return rules.NOT_LEADER
+        return server.not_leader()
 
     async def _take(self, hold: Hold, poll: _ParkedPoll, until: float) -> bytes:
         request, member = poll.request, hold.member

@@ -34,7 +34,6 @@ TOPIC_OPTIONS: dict[str, Any] = {"retention_count": RETENTION_COUNT, "max_delive
 _TYPES = {1: "text/plain", 2: "application/json", 3: "application/msgpack"}
 _NUMBERS = {name: number for number, name in _TYPES.items()}
 
-NOT_LEADER = hermes.error("not_leader", "not the leader; retry against leader_addr")
 EMPTY = hermes.polled([])
 
 
@@ -125,10 +124,16 @@ def bad_request(why: str) -> bytes:
     return hermes.error("bad_request", why)
 
 
-def failed(error: BaseException) -> bytes:
+def not_leader(leader_addr: str) -> bytes:
+    return hermes.error(
+        "not_leader", "not the leader; retry against leader_addr", leader_addr=leader_addr
+    )
+
+
+def failed(error: BaseException, leader_addr: str = "") -> bytes:
     """The frame that tells of an error. Their protocol has one code for all of ours."""
     if isinstance(error, NotLeader):
-        return NOT_LEADER
+        return not_leader(leader_addr)
     if isinstance(error, FlintError):
         return hermes.error("internal", str(error))
     return hermes.error("internal", "internal error of the broker; see its log")

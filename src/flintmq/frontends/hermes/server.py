@@ -1,7 +1,7 @@
 """The server of HermesMQ's protocol: connections in, BrokerApi asked.
 
-One node that leads from its first moment: a client that bootstraps it is answered by its leader at
-once. A cluster is not made this way; see docs/migrating/from-hermesmq.md.
+A broker alone leads from its first moment. A node of a cluster serves these clients while it leads,
+and tells them where to go while it does not; a blank one waits for their Bootstrap.
 """
 
 from __future__ import annotations
@@ -18,7 +18,14 @@ import msgspec
 from ...access import Access
 from ...broker_api import BrokerApi, Joining
 from ...clock import Timer
-from ...errors import Closed, FlintError, NotAuthenticated, TopicExists, TopicNotFound
+from ...errors import (
+    Closed,
+    FlintError,
+    NotAuthenticated,
+    NotLeader,
+    TopicExists,
+    TopicNotFound,
+)
 from ...model import TopicOptions
 from ...net.server.connection import ServerConnection as NativeConnection
 from ...net.server.gate import ApiKeyGate
@@ -33,6 +40,7 @@ from .holds import Hold, Owner
 from .node import HermesNode
 
 if TYPE_CHECKING:
+    from ..cluster_view import ClusterView
     from ..http.collectors import Collector
 
 _log = logging.getLogger(__name__)
@@ -81,9 +89,12 @@ class HermesServer(Listener[HermesConnection]):
         may_create: Callable[[], bool] = lambda: True,
         tls: ServerTls | None = None,
         places: ConnectionSlots | None = None,
+        cluster: ClusterView | None = None,
     ) -> None:
         super().__init__(limits=limits or HermesLimits(), gate=gate, tls=tls, places=places)
-        self.broker = broker
+        self.broker, self.cluster = broker, cluster
+        self.is_leading = cluster is None
+        """Also: we know the topics."""
         self.node = HermesNode(self, node_id)
         self.native = native
         self.topics: set[str] = set()
@@ -105,7 +116,11 @@ class HermesServer(Listener[HermesConnection]):
         """Listen; where. Port 0 takes any that is free. Raises what names host, port and cause."""
         if not self._servers:
             self.broker.on_topic_changed(self._topic_changed)
-            self.topics.update(await self.broker.topics(">"))
+            if self.cluster is None:
+                self.topics.update(await self.broker.topics(">"))
+            else:
+                self.cluster.on_leader_changed(self._leader_changed)
+                self._leader_changed()
         address = await self._listen(host, port, lambda: HermesConnection(self))
         if self.access is None:
             event(
@@ -166,6 +181,41 @@ class HermesServer(Listener[HermesConnection]):
         for connection in list(self.connections):
             connection.access_changed(access)
 
+    # --- who leads
+
+    def _leader_changed(self) -> None:
+        assert self.cluster is not None
+        if self.cluster.is_leading():
+            self.run(self._begin_to_lead())
+            return
+        self.is_leading = False
+        for hold in list(self._holds.values()):
+            self.drop_hold(hold)
+        self._wake_awaiting()
+
+    async def _begin_to_lead(self) -> None:
+        with contextlib.suppress(NotLeader):  # it is lost again
+            self.topics = set(await self.broker.topics(">"))
+            assert self.cluster is not None
+            self.is_leading = self.cluster.is_leading()
+
+    def not_leader(self) -> bytes:
+        """Who is to be asked, by the address that its cluster was founded with."""
+        return rules.not_leader(self._leader_addr())
+
+    def _leader_addr(self) -> str:
+        leader = None if self.cluster is None else self.cluster.leader()
+        if (
+            self.cluster is None
+            or leader is None
+            or (leader == self.cluster.name and self.is_draining)
+        ):
+            return ""
+        return self.cluster.addresses().get(leader, "")
+
+    def failed(self, error: BaseException) -> bytes:
+        return rules.failed(error, self._leader_addr())
+
     # --- topics
 
     def _topic_changed(self, name: str, options: TopicOptions | None) -> None:
@@ -220,6 +270,11 @@ class HermesServer(Listener[HermesConnection]):
                     del self._awaited[name]
         return name in self.topics
 
+    def _wake_awaiting(self) -> None:
+        for waiting in list(self._awaited.values()):
+            for future in waiting:
+                _resolve(future)
+
     # --- groups
 
     def known_hold(self, topic: str, group: str) -> Hold | None:
@@ -245,7 +300,7 @@ class HermesServer(Listener[HermesConnection]):
         except (TopicNotFound, Closed):
             self.topics.discard(topic)
             raise
-        hold = self._holds[topic, group] = Hold(topic, group, member, self._numbers)
+        hold = self._holds[topic, group] = Hold(topic, group, member, self._numbers, self.failed)
         self._sweep_later()
         return hold
 
@@ -302,9 +357,7 @@ class HermesServer(Listener[HermesConnection]):
         for timer in (*self._timers, self._sweeping):
             if timer is not None:
                 timer.cancel()
-        for waiting in list(self._awaited.values()):
-            for future in waiting:
-                _resolve(future)
+        self._wake_awaiting()
         await self._close_connections()
         for hold in list(self._holds.values()):
             await hold.close()
@@ -322,7 +375,7 @@ async def _told(work: Any) -> None:
     try:
         await work
     except (FlintError, asyncio.CancelledError) as error:
-        if not isinstance(error, Closed | asyncio.CancelledError):
+        if not isinstance(error, Closed | NotLeader | asyncio.CancelledError):
             event(_log, logging.WARNING, "hermes_failed", f"HermesMQ front end: {error}")
     except Exception as error:
         limited(

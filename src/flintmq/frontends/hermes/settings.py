@@ -9,19 +9,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from ...config.between import HERMES_NODE, hermes_node_name
 from ...config.kinds import UnfitValue
 from ...config.settings import Resolved, resolve
-from ...config.table import BY_NAME, Setting, why_not
+from ...config.table import BY_NAME, Config, Setting, why_not
 
 PREFIX = "HERMESMQ_"
 OURS = {
     "node_id": "hermes_node_id",
     "data_dir": "data_dir",
     "client_addr": "hermes",
+    "peer_addr": "peer_listen",
     "metrics_addr": "http",
     "metrics_enabled": "metrics",
 }
-"""HermesMQ's names and ours; `peer_addr` has no counterpart: a single node has no peers."""
+"""HermesMQ's names and ours. Who has no `peer_addr` runs alone."""
 DEFAULTS = {
     "hermes_node_id": "1",
     "data_dir": "data",
@@ -54,10 +56,25 @@ def resolve_hermes(
     level = LEVELS.get(environment.get("RUST_LOG", "").strip().lower())
     if level is not None and not _is_said(resolved, BY_NAME["log_level"]):
         _take(resolved, BY_NAME["log_level"], level, "RUST_LOG")
+    if resolved.values.get("peer_listen") is not None and "node_name" not in resolved.values:
+        id = resolved.values.get("hermes_node_id", int(DEFAULTS["hermes_node_id"]))
+        name, source = hermes_node_name(id), resolved.sources["peer_listen"]
+        _take(resolved, BY_NAME["node_name"], name, source)
     for ours, text in DEFAULTS.items():
         if ours not in resolved.values:
             _take(resolved, BY_NAME[ours], text, "HermesMQ's default")
     return resolved
+
+
+def id_in(name: str) -> int:
+    """The node id in the name of a node; 0: the name is not of that form."""
+    number = name.removeprefix(HERMES_NODE)
+    return int(number) if name.startswith(HERMES_NODE) and number.isdecimal() else 0
+
+
+def is_hermes_node(config: Config) -> bool:
+    """Whether it is a node as HermesMQ has them: known by its node id."""
+    return config.hermes is not None and config.node_name == hermes_node_name(config.hermes_node_id)
 
 
 def _is_said(resolved: Resolved, setting: Setting) -> bool:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ...access import Access
 from ...broker_api import Joining, MemberApi
-from ...errors import Closed, FlintError, GroupNotFound, LeaseLost, TopicNotFound
+from ...errors import Closed, FlintError, GroupNotFound, LeaseLost, NotLeader, TopicNotFound
 from ...groups.ranges import sorted_ranges
 from ...patterns import escape_name
 from . import codec as hermes
@@ -46,8 +46,8 @@ class HermesSubscription:
 
     def begin(self) -> None:
         server = self._connection.server
-        if server.is_draining:
-            self._refuse(rules.NOT_LEADER)
+        if server.is_draining or not server.is_leading:
+            self._refuse(server.not_leader())
         elif not self.is_allowed(server.access):
             self._refuse(
                 rules.failed(
@@ -100,14 +100,20 @@ class HermesSubscription:
     async def _run(self) -> None:
         try:
             while True:
-                await self._connection.server.wait_for_topic(self._topic, None)
-                if self._connection.server.is_draining:
+                server = self._connection.server
+                await server.wait_for_topic(self._topic, None)
+                if server.is_draining:
+                    return
+                if not server.is_leading:
+                    self._connection.send(server.not_leader())
                     return
                 try:
                     await self._push_while_there()
                 except (TopicNotFound, GroupNotFound):
                     self._live.clear()  # it was deleted; one made anew is taken up
                     await asyncio.sleep(0)
+        except NotLeader as error:
+            self._connection.send(self._connection.server.failed(error))
         except FlintError as error:
             self._connection.send(rules.failed(error))
             raise
