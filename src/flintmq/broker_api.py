@@ -130,6 +130,9 @@ class TakeMode(NamedTuple):
     in_turn: bool = False
     """The taker works on messages of one key one after the other, as they come: a queue by key may
     hand out several of them at once."""
+    committed: bool = False
+    """Also what nobody had before is handed out only once that is as durable as a publish: whoever
+    leads next knows the lease."""
 
 
 LEASED = TakeMode()
@@ -280,6 +283,15 @@ class Paced(Protocol):
 
     def seconds_until_token(self) -> float:
         """How long until the rate limit lets one more message go; 0 where it does now."""
+        ...
+
+
+@runtime_checkable
+class KnowsLeases(Protocol):
+    """A member that can say what is out of its group, whoever has it."""
+
+    def standing(self) -> Sequence[Lease]:
+        """Every token, with what can be settled under it: also where its lease ran out."""
         ...
 
 

@@ -92,8 +92,8 @@ class ClusterFounder:
             if members is not None:
                 if id_of(self.node.name, members) == 1:
                     await self._decide(peers, members)
-                else:
-                    await self._ask(peers, members[0], Bootstrap(members))
+                elif await self._ask(peers, members[0], Bootstrap(members)) is not None:
+                    self.waits_for = f"node {members[0].name}, which is to ask this one"
             if not self.node.is_founder():
                 await self._pause(None if members is None else pause)
                 pause = min(most, max(least, pause * 2)) if self._members() == members else 0.0

@@ -84,12 +84,12 @@ class Queue:
             self.places, self._order, self._deliveries, self._catching_up, self._table, self._delays
         )
         self._finishing = Tokens(self.places.limbo.present)
-        # What a part knows by itself.
-        self.leave_lanes = self._ready.leave
+        self.leave_lanes = self._ready.leave  # what a part knows by itself
         self.counts, self.count_of = self._deliveries.of_granted, self._deliveries.of
         self.has_ready, self.was_given_back = self._order.has_more, self._deliveries.was_given_back
         self.next_due_ms, self.next_deadline = self._delays.next_due_ms, self._table.next_deadline
         self.leases, self.leases_of = self._table.infos, self._table.of_holder
+        self.standing = self._table.standing
         self._begin(index)
 
     def _begin(self, index: LaneIndex) -> None:

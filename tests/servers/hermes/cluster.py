@@ -103,6 +103,18 @@ def listed(nodes: Sequence[HermesdNode]) -> list[tuple[int, str]]:
     return [(node.id, node.peer_addr) for node in nodes]
 
 
+@asynccontextmanager
+async def bootstrapped(
+    directory: Path, ids: Sequence[int] = (1, 2, 3), *flags: str
+) -> AsyncIterator[list[HermesdNode]]:
+    """A cluster that is ready."""
+    async with hermesd_nodes(directory, ids, *flags) as nodes:
+        await nodes[0].call("bootstrap", nodes=listed(nodes))
+        for node in nodes:
+            await until(node.is_ready, f"node {node.id} is ready")
+        yield nodes
+
+
 async def leader_of(nodes: Sequence[HermesdNode], *, but: HermesdNode | None = None) -> HermesdNode:
     """Wait for a node that says it leads, other than one that was killed."""
     leaders: list[HermesdNode] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from tests.patience import until
 
 from .client import Refused
 from .cluster import hermesd_nodes, leader_of, listed
+from .cluster_kill_rounds import rounds
 
 pytestmark = pytest.mark.slow
 
@@ -77,3 +79,48 @@ async def test_the_life_of_a_cluster_as_their_own_test_has_it(tmp_path: Path) ->
             assert status == 200
             assert "hermesmq_raft_is_leader" in text
             assert "hermesmq_messages" in text
+
+
+async def test_w17_conflicting_bootstraps_never_make_two_clusters(tmp_path: Path) -> None:
+    async with hermesd_nodes(tmp_path) as nodes:
+        first, second, third = nodes
+        both = [listed([first, second, third]), listed([second, third])]
+        answers = await asyncio.gather(
+            first.call("bootstrap", nodes=both[0]),
+            third.call("bootstrap", nodes=both[1]),
+            return_exceptions=True,
+        )
+        refused = [answer for answer in answers if isinstance(answer, Refused)]
+        assert refused, "two clusters of the same nodes"
+        assert {answer.code for answer in refused} == {"bootstrap_failed"}
+        leaders = [node for node in nodes if await node.leads()]
+        assert len(leaders) == 2 - len(refused)
+
+
+async def test_w17_a_list_that_is_wrong_changes_nothing_and_one_that_is_right_does(
+    tmp_path: Path,
+) -> None:
+    async with hermesd_nodes(tmp_path) as nodes:
+        right = listed(nodes)
+        others = right[:2]
+        for wrong, why in (
+            ([(7, "127.0.0.1:1"), *others[1:]], "this is node-1, which is not in the list"),
+            ([*others, (3, right[0][1])], "is there twice"),
+            ([*others, (3, "nowhere")], "not all nodes have agreed|not an address"),
+            ([*others, (4, right[2][1])], "node 'node-3' is not in the list"),
+        ):
+            with pytest.raises(Refused, match=why) as caught:
+                await nodes[0].call("bootstrap", nodes=wrong)
+            assert caught.value.code == "bootstrap_failed"
+        await nodes[1].call("bootstrap", nodes=[*reversed(right), right[0]])
+
+        leader = await leader_of(nodes)
+        for node in nodes:
+            await node.call("bootstrap", nodes=right)  # as often as one likes
+        with pytest.raises(Refused, match="node-1, node-2, node-3 already"):
+            await leader.call("bootstrap", nodes=others)
+
+
+async def test_nothing_that_was_answered_is_lost_when_the_leader_is_killed(tmp_path: Path) -> None:
+    """One round of cluster_kill_rounds.py, which runs as many as one likes."""
+    assert len(await rounds(tmp_path, 1, seed=1)) == 1

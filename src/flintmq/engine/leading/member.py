@@ -33,11 +33,14 @@ class GroupMember:
     def seconds_until_token(self) -> float:
         return self._group.seconds_until_token()
 
+    def standing(self) -> list[Lease]:
+        return self._group.queue.standing()
+
     async def take(
         self, max_rows: int, lease_seconds: float, wait: float | None, mode: TakeMode = LEASED
     ) -> Grant | None:
         self._check_open()
-        taker = Taker(self._holder, max_rows, lease_seconds, *mode)
+        taker = Taker(self._holder, max_rows, lease_seconds, mode)
         if mode.auto_ack and self._settled:
             taker = self._settled.pop(0)
             wait = 0

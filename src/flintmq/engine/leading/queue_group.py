@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ...broker_api import Filter, Grant
+from ...broker_api import Filter, Grant, TakeMode
 from ...clock import Timer
 from ...errors import FlintError
 from ...group_model import GroupInfo, Order, Ranges
@@ -49,13 +49,14 @@ class _Given(NamedTuple):
 class Taker:
     """Somebody who waits for messages."""
 
-    __slots__ = ("auto_ack", "handed", "holder", "in_turn", "lease_seconds", "max_rows", "woken")
+    __slots__ = (
+        "auto_ack", "committed", "handed", "holder", "in_turn", "lease_seconds", "max_rows",
+        "woken",
+    )  # fmt: skip
 
-    def __init__(
-        self, holder: str, max_rows: int, lease_seconds: float, auto_ack: bool, in_turn: bool
-    ) -> None:
-        self.holder, self.max_rows = holder, max_rows
-        self.lease_seconds, self.auto_ack, self.in_turn = lease_seconds, auto_ack, in_turn
+    def __init__(self, holder: str, max_rows: int, lease_seconds: float, mode: TakeMode) -> None:
+        self.holder, self.max_rows, self.lease_seconds = holder, max_rows, lease_seconds
+        self.auto_ack, self.in_turn, self.committed = mode
         self.woken: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         """Done once there is nothing to wait for: what is handed out is written, or time is up."""
         self.handed: _Given | None = None
@@ -292,7 +293,7 @@ class QueueGroup:
         self.settling.note_given_again(counts, token)
         done = None
         if not topic.proposer.is_instant:
-            is_first = not counts and not was_given_back
+            is_first = not (counts or was_given_back or taker.committed)
             done = self.settling.note_attempts(
                 ranges, counts, token, taker.woken, is_first=is_first
             )

@@ -1,8 +1,8 @@
 """What clients hold of one queue group: lease ids, and what they stand for.
 
 HermesMQ numbers every delivery; the engine has a token for a grant of many, and offsets. Ids are
-the server's, not a connection's: a client may poll by one and ack by another. They begin with the
-term of the broker's tokens, which is journaled, so none is ever given out twice.
+the server's, not a connection's: a client may poll by one and ack by another. An id of what another
+process handed out is found by what it is made of (`lease_ids`).
 """
 
 from __future__ import annotations
@@ -10,22 +10,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from ...batch import PRIORITY
-from ...broker_api import MemberApi, Paced
+from ...broker_api import KnowsLeases, MemberApi, Paced
 from ...errors import FlintError, GroupNotFound, LeaseLost, NotLeader
 from ...net.server.leases_by_id import LeasedTogether, LeasesById, leases_of
 from ...observe.logs import limited
 from ...rows import Rows
 from . import codec as hermes
 from . import rules
+from .lease_ids import LeaseIds
 
 _log = logging.getLogger(__name__)
-
-_TERM = ~((1 << 40) - 1)
-"""The bits of a token that are the term."""
 
 
 class Owner(Protocol):
@@ -60,12 +58,13 @@ class Hold:
         self,
         topic: str,
         group: str,
+        ids: LeaseIds,
         member: MemberApi,
-        numbers: Iterator[int],
         failed: Callable[[BaseException], bytes] = rules.failed,
     ) -> None:
         self.topic, self.group, self.member = topic, group, member
-        self._numbers, self._failed = numbers, failed
+        self._failed = failed
+        self.ids = ids
         self.users = 0
         """Polls and subscriptions at work."""
         self.is_ended = False
@@ -106,13 +105,10 @@ class Hold:
         self.out.note([item.offset for item in items], LeasedTogether(token, owner, forgotten_at))
         encoded = []
         for item in items:
-            number = self.next_id(token)
+            number = self.ids.of(token, item.offset)
             self.out.name(item.offset, number)
             encoded.append(item.encoded(number))
         return encoded
-
-    def next_id(self, token: int) -> int:
-        return (token & _TERM) + next(self._numbers)
 
     def end(self) -> None:
         """The group is gone."""
@@ -124,18 +120,27 @@ class Hold:
     def ack(self, lease_id: int) -> asyncio.Future[bytes] | bytes:
         """The reply, once it is safe. What is not out any more is Ok all the same: their protocol
         has no other word."""
-        return self._settle(self.out.named(lease_id), self._acks)
+        return self._settle(self._named(lease_id), self._acks)
 
     def nack(self, lease_id: int) -> asyncio.Future[bytes] | bytes:
-        return self._settle(self.out.named(lease_id), self._nacks)
+        return self._settle(self._named(lease_id), self._nacks)
+
+    def _named(self, lease_id: int) -> tuple[int, int] | None:
+        """Token and offset of what is out by that id."""
+        offset = self.out.named(lease_id)
+        if offset is not None:
+            handed = self.out.forget(offset)
+            return None if handed is None else (handed.token, offset)
+        if not self.ids.has_learned and isinstance(self.member, KnowsLeases):
+            self.ids.learn(self.member.standing())
+        return self.ids.find(lease_id)
 
     def _settle(
-        self, offset: int | None, gathered: list[tuple[int, int]]
+        self, held: tuple[int, int] | None, gathered: list[tuple[int, int]]
     ) -> asyncio.Future[bytes] | bytes:
-        handed = None if offset is None else self.out.forget(offset)
-        if offset is None or handed is None:
+        if held is None:
             return hermes.OK
-        gathered.append((handed.token, offset))
+        gathered.append(held)
         if self._settled is None:
             loop = asyncio.get_running_loop()
             self._settled = loop.create_future()
@@ -146,7 +151,8 @@ class Hold:
         """Its owner is gone: the next one gets it, unless somebody has it by now."""
         handed = self.out.find(offset)
         if handed is not None and handed.owner is owner:
-            self._settle(offset, self._nacks)
+            self.out.forget(offset)
+            self._settle((handed.token, offset), self._nacks)
 
     def _carry_out(self) -> None:
         """What was settled in one turn of the loop goes to the journal in one piece."""

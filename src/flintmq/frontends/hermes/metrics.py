@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 # fmt: off
 FAMILIES = families(
     ("node",),
-    ("hermesmq_raft_term", "The term; 1 of a single node.", "current_term"),
+    ("hermesmq_raft_term", "The term; 1 of a broker that runs alone.", "current_term"),
     ("hermesmq_raft_is_leader", "1 if this node is the leader, else 0.", "is_leader"),
     ("hermesmq_raft_current_leader", "Node id of the leader, 0 if there is none.",
      "current_leader"),
     ("hermesmq_raft_last_log_index", "Index of the last proposed command.", "last_log_index"),
     ("hermesmq_raft_last_applied", "Index of the last applied command.", "last_applied"),
-    ("hermesmq_raft_millis_since_quorum_ack", "0: a single node is its own quorum.",
+    ("hermesmq_raft_millis_since_quorum_ack", "0: a leader without a quorum steps down.",
      lambda figures: 0),
     ("hermesmq_topics", "Number of topics.", "topics"),
     ("hermesmq_messages", "Messages that some group of their topic has not settled.", "messages"),

@@ -37,6 +37,9 @@ ITEM_BYTES = 64
 """What an item takes beside its payload, at most."""
 
 
+Settle = Callable[[Hold, int], "asyncio.Future[bytes] | bytes"]
+"""Hold.ack or Hold.nack."""
+
 _Line = deque[tuple[hermes.Produce, asyncio.Future[Receipt | Awaitable[Receipt]]]]
 """Produces to one topic that wait, each with the place where its receipt goes."""
 
@@ -206,12 +209,13 @@ class Requests:
         seconds = rules.visibility(request.visibility_timeout_ms)
         if poll.is_auto:  # it is settled at once, and a lease must not end before that
             seconds = max(seconds, rules.VISIBILITY_SECONDS)
-        grant = await member.take(count, seconds, 0)
+        mode = self._connection.server.take_mode
+        grant = await member.take(count, seconds, 0, mode)
         if grant is None:
             limited = hold.seconds_limited()
             left = until - clock.monotonic()
             if not limited and left > 0:
-                grant = await member.take(count, seconds, left)
+                grant = await member.take(count, seconds, left, mode)
                 limited = 0.0 if grant else hold.seconds_limited()
             if grant is None:
                 return rules.rate_limited(limited) if limited else rules.EMPTY
@@ -237,7 +241,8 @@ class Requests:
                 await member.ack([(grant.token, sorted_ranges(item.offset for item in items))])
             except LeaseLost:
                 return rules.EMPTY  # the disk took longer than the lease
-            return hermes.polled_of(item.encoded(hold.next_id(grant.token)) for item in items)
+            ids, token = hold.ids, grant.token
+            return hermes.polled_of(item.encoded(ids.of(token, item.offset)) for item in items)
         forgotten_at = connection.server.broker.clock.monotonic() + seconds + LATE_SECONDS
         encoded = hold.deliver(grant.token, items, connection, forgotten_at)
         connection.held.update((hold, item.offset) for item in items)
@@ -257,17 +262,32 @@ class Requests:
     # --- settling
 
     def _ack(self, request: hermes.Ack, access: Access) -> Reply:
-        hold = self._held(request, access)
-        return hermes.OK if hold is None else hold.ack(request.lease_id)
+        return self._settle(request, access, Hold.ack)
 
     def _nack(self, request: hermes.Nack, access: Access) -> Reply:
-        hold = self._held(request, access)
-        return hermes.OK if hold is None else hold.nack(request.lease_id)
+        return self._settle(request, access, Hold.nack)
 
-    def _held(self, request: hermes.Ack | hermes.Nack, access: Access) -> Hold | None:
-        topic = escape_name(request.topic)
+    def _settle(self, request: hermes.Ack | hermes.Nack, access: Access, settle: Settle) -> Reply:
+        server = self._connection.server
+        topic, group = escape_name(request.topic), escape_name(request.group)
         access.require("consume", topic)
-        return self._connection.server.known_hold(topic, escape_name(request.group))
+        hold = server.known_hold(topic, group)
+        if hold is not None:
+            return settle(hold, request.lease_id)
+        if topic not in server.topics:
+            return hermes.OK
+        return self._task(self._settle_of_others(topic, group, request.lease_id, settle))
+
+    async def _settle_of_others(
+        self, topic: str, group: str, lease_id: int, settle: Settle
+    ) -> bytes:
+        """Nobody has asked this process for messages of the group: it may be of who led before."""
+        server = self._connection.server
+        with contextlib.suppress(TopicNotFound, GroupNotFound):
+            if group in [one.name for one in await server.broker.groups(topic)]:
+                reply = settle(await server.hold(topic, group), lease_id)
+                return reply if isinstance(reply, bytes) else await reply
+        return hermes.OK
 
     def _commit(self, request: hermes.Commit, access: Access) -> Reply:
         topic, group = escape_name(request.topic), escape_name(request.group)

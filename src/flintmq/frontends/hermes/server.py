@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ...access import Access
-from ...broker_api import BrokerApi, Joining
+from ...broker_api import LEASED, BrokerApi, Joining, TakeMode
 from ...clock import Timer
 from ...errors import (
     Closed,
@@ -37,6 +36,7 @@ from ...observe.logs import event, limited
 from . import rules
 from .connection import HermesConnection
 from .holds import Hold, Owner
+from .lease_ids import LeaseIds
 from .node import HermesNode
 
 if TYPE_CHECKING:
@@ -95,6 +95,8 @@ class HermesServer(Listener[HermesConnection]):
         self.broker, self.cluster = broker, cluster
         self.is_leading = cluster is None
         """Also: we know the topics."""
+        self.take_mode = LEASED if cluster is None else TakeMode(committed=True)
+        """What a client was told of counts after a fail-over, too."""
         self.node = HermesNode(self, node_id)
         self.native = native
         self.topics: set[str] = set()
@@ -102,7 +104,6 @@ class HermesServer(Listener[HermesConnection]):
         self._may_create = may_create
         self._credential = credential
         self._access: Access | None = None
-        self._numbers = itertools.count(1)
         self._holds: dict[tuple[str, str], Hold] = {}
         self._joining: dict[tuple[str, str], asyncio.Task[Hold]] = {}
         self._creating: dict[str, asyncio.Task[None]] = {}
@@ -296,11 +297,12 @@ class HermesServer(Listener[HermesConnection]):
     async def _join(self, topic: str, group: str) -> Hold:
         try:
             joining = Joining(topic, group, "hermes", auto_create=False)
+            ids = LeaseIds((await self.broker.topic_info(topic)).id, group)
             member = await self.broker.join_group(joining)
         except (TopicNotFound, Closed):
             self.topics.discard(topic)
             raise
-        hold = self._holds[topic, group] = Hold(topic, group, member, self._numbers, self.failed)
+        hold = self._holds[topic, group] = Hold(topic, group, ids, member, self.failed)
         self._sweep_later()
         return hold
 

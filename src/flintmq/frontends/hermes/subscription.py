@@ -27,6 +27,8 @@ PUSH_BYTES = 1024 * 1024
 PUSH_ROWS = 8
 """How many are taken at first, before it is known how large they are."""
 LATE_SECONDS = 600.0
+EARLY_MAX = rules.PREFETCH_MAX
+"""Acks and nacks that are kept until we have joined the group."""
 
 
 class HermesSubscription:
@@ -40,6 +42,8 @@ class HermesSubscription:
         self._is_auto = request.ack_mode == rules.AUTO
         self._live: dict[int, float] = {}  # by offset: when it stops to count, the soonest first
         self._hold: Hold | None = None
+        self._early: list[hermes.Ack | hermes.Nack] = []
+        """Of what was pushed by who led before: they came before we have joined the group."""
         self._rows = PUSH_ROWS
         self._task: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
@@ -72,16 +76,17 @@ class HermesSubscription:
 
     def receive(self, body: hermes.Body) -> None:
         """An ack or a nack. Their protocol passes over everything else."""
-        if self._is_auto or self._hold is None:
+        if self._is_auto:
             return
         try:
             request = hermes.decode_request(body.data)
         except hermes.Undecodable:
             return
-        if isinstance(request, hermes.Ack):
-            self._hold.ack(request.lease_id)
-        elif isinstance(request, hermes.Nack):
-            self._hold.nack(request.lease_id)
+        if isinstance(request, hermes.Ack | hermes.Nack):
+            if self._hold is not None:
+                _settle(self._hold, request)
+            elif len(self._early) < EARLY_MAX:
+                self._early.append(request)
 
     def resolved(self, hold: Hold, offset: int) -> None:
         if self._live.pop(offset, None) is not None:
@@ -124,6 +129,9 @@ class HermesSubscription:
         server = self._connection.server
         hold = self._hold = await server.hold(self._topic, self._group)
         hold.users += 1
+        early, self._early = self._early, []
+        for request in early:
+            _settle(hold, request)
         member = None
         try:
             holder = f"hermes {self._connection.peer}"
@@ -150,7 +158,8 @@ class HermesSubscription:
         lease = self._visibility * (1 + rules.REFRESHES)
         if self._is_auto:
             lease = max(lease, rules.VISIBILITY_SECONDS)
-        grant = await member.take(min(room, self._rows), lease, None)
+        mode = connection.server.take_mode
+        grant = await member.take(min(room, self._rows), lease, None, mode)
         if grant is None:
             return
         items = items_of(grant.rows)
@@ -161,7 +170,7 @@ class HermesSubscription:
                 await asyncio.shield(member.ack([(grant.token, ranges)]))
             except LeaseLost:
                 return  # it took longer than the lease: others have them
-            encoded = [item.encoded(hold.next_id(grant.token)) for item in items]
+            encoded = [item.encoded(hold.ids.of(grant.token, item.offset)) for item in items]
         else:
             now = clock.monotonic()
             encoded = hold.deliver(grant.token, items, self, now + lease + LATE_SECONDS)
@@ -194,6 +203,14 @@ class HermesSubscription:
                 await self._changed.wait()
             finally:
                 timer.cancel()
+
+
+def _settle(hold: Hold, request: hermes.Ack | hermes.Nack) -> None:
+    """Nobody is told what came of it."""
+    if isinstance(request, hermes.Ack):
+        hold.ack(request.lease_id)
+    else:
+        hold.nack(request.lease_id)
 
 
 def oldest_at(live: dict[int, float]) -> float:

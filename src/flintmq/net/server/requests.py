@@ -428,9 +428,8 @@ async def take_leased(session: Session, c: TakeLeasedRequest, frame: Frame) -> A
     while True:
         if session.is_full():
             await session.room()
-        grant = await member.api.take(
-            c.max_rows, c.lease_seconds, c.timeout, TakeMode(c.auto_ack, c.in_turn)
-        )
+        mode = TakeMode(c.auto_ack, c.in_turn, c.committed)
+        grant = await member.api.take(c.max_rows, c.lease_seconds, c.timeout, mode)
         if grant is None:
             if session.server.is_draining:
                 # There may be messages, but a stopping broker delivers none: the next one does.

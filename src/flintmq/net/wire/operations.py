@@ -433,6 +433,7 @@ class TakeLeasedRequest(Control):
     timeout: float | None = None
     auto_ack: bool = False
     in_turn: bool = False
+    committed: bool = False
 
 
 class GrantedReply(Control):
