@@ -4,6 +4,7 @@
     python -m benchmarks.peers --only nats,redis --scenarios publish-64,consume
     python -m benchmarks.peers --quick                # does it all still run?
     python -m benchmarks.peers --kafka --json run.json --chart run.svg --write-docs
+    python -m benchmarks.peers --cluster --write-docs     # clusters of three nodes, a table apart
     python -m benchmarks.peers --from-json run.json --write-docs   # the page anew, from a run
 
 Servers run on loopback, their data in one folder of one disk (TMPDIR chooses it), all at once and
@@ -29,17 +30,19 @@ from ..meters import family, machine_ticks, resident_bytes
 from ..processes import DidNotStart
 from ..report import machine
 from .chart import picture
+from .clusters import cluster_starters
 from .install import Installed, install
-from .modes import BARE, MODES, OPTIONAL, PEERS, US, Mode
-from .page import into_page, render
+from .modes import BARE, CLUSTER_MODES, MODES, OPTIONAL, PEERS, US, Mode
+from .page import CLUSTER_BEGIN, into_page, render
 from .results import Results
 from .running import QUICK, CellFailed, Clients, Effort, cells_of, take_turns
-from .scenarios import SCENARIOS, Scenario
+from .scenarios import CLUSTER_SCENARIOS, SCENARIOS, Scenario
 from .servers import ROOT, Running, starters
 
 PAGE = ROOT / "docs" / "benchmarks.md"
 PICTURE = ROOT / "docs" / "pictures" / "peers.svg"
 KEPT = ROOT / "docs" / "benchmarks.json"
+CLUSTER_KEPT = ROOT / "docs" / "benchmarks-cluster.json"
 REST_SECONDS = 1.0
 ROUNDS = 3
 
@@ -69,6 +72,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def write_docs(results: Results) -> None:
     """The page, its picture, and the run they were made from."""
+    if results.is_of_clusters:
+        CLUSTER_KEPT.write_text(results.to_json() + "\n")
+        PAGE.write_text(into_page(PAGE.read_text(), render(results), CLUSTER_BEGIN))
+        return
     PICTURE.write_text(picture(results))
     KEPT.write_text(results.to_json() + "\n")
     PAGE.write_text(into_page(PAGE.read_text(), render(results, "pictures/peers.svg")))
@@ -86,7 +93,8 @@ def run(options: argparse.Namespace) -> Results:
                 tempfile.TemporaryDirectory(prefix="flintmq-peers-", ignore_cleanup_errors=True)
             )
         )
-        modes = [mode for mode in MODES if mode.peer in (US, BARE, *installed.servers)]
+        table = CLUSTER_MODES if options.cluster else MODES
+        modes = [mode for mode in table if mode.peer in (US, BARE, *installed.servers)]
         return _measure(stack, folder, modes, installed, options)
 
 
@@ -99,10 +107,11 @@ def _measure(
 ) -> Results:
     effort = QUICK if options.quick else Effort(seconds=options.seconds)
     rounds = options.rounds or (1 if options.quick else ROUNDS)
-    results = Results(_facts(installed, rounds, effort, options.quick), installed.missing)
+    facts = _facts(installed, rounds, effort, options)
+    results = Results(facts, installed.missing)
     servers: dict[str, Running] = {}
     began, before = time.monotonic(), machine_ticks()
-    start = starters(installed)
+    start = cluster_starters(installed) if options.cluster else starters(installed)
     for name in dict.fromkeys(mode.server for mode in modes):
         say(f"starts {name}")
         place = folder / name
@@ -116,7 +125,9 @@ def _measure(
     modes = [mode for mode in modes if mode.server in servers]
     time.sleep(REST_SECONDS)
     for name, server in servers.items():
-        results.at_rest[name] = sum(map(resident_bytes, family(server.pid))) / 2**20
+        results.at_rest[name] = (
+            sum(resident_bytes(one) for pid in server.pids for one in family(pid)) / 2**20
+        )
     clients = Clients(folder, effort)
     for number in range(rounds):
         for scenario in options.scenarios:
@@ -153,14 +164,17 @@ def _round(
             results.add(*name, figures)
 
 
-def _facts(installed: Installed, rounds: int, effort: Effort, quick: bool) -> dict[str, Any]:
+def _facts(
+    installed: Installed, rounds: int, effort: Effort, options: argparse.Namespace
+) -> dict[str, Any]:
     return {
         **machine(),
         "processor": _processor(),
         "versions": installed.versions,
         "rounds": rounds,
         "seconds": effort.seconds,
-        "quick": quick,
+        "quick": options.quick,
+        "cluster": options.cluster,
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
     }
 
@@ -183,6 +197,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--only", metavar="PEERS", help=f"of {', '.join(PEERS)}, by commas")
     parser.add_argument("--scenarios", metavar="NAMES", help="by commas; default: all")
     parser.add_argument("--quick", action="store_true", help="does it run? figures mean nothing")
+    parser.add_argument("--cluster", action="store_true", help="three nodes of each that can")
     parser.add_argument("--kafka", action="store_true", help="Kafka as well; its jars by Maven")
     parser.add_argument("--rounds", type=int, metavar="N", help=f"default: {ROUNDS}")
     parser.add_argument("--seconds", type=float, default=0.7, help="for each figure [0.7]")
@@ -191,12 +206,18 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--write-docs", action="store_true", help=f"into {PAGE.name}")
     parser.add_argument("--from-json", metavar="FILE", help="no run: what one had found")
     options = parser.parse_args(arguments)
-    default = [peer for peer in PEERS if peer not in OPTIONAL or options.kafka]
-    options.only = _chosen(parser, options.only, PEERS, default)
-    names = [scenario.name for scenario in SCENARIOS]
+    known = tuple(peer for peer in PEERS if not options.cluster or _has_cluster(peer))
+    default = [peer for peer in known if peer not in OPTIONAL or options.kafka]
+    options.only = _chosen(parser, options.only, known, default)
+    listed = CLUSTER_SCENARIOS if options.cluster else SCENARIOS
+    names = [scenario.name for scenario in listed]
     chosen = _chosen(parser, options.scenarios, names, names)
-    options.scenarios = [scenario for scenario in SCENARIOS if scenario.name in chosen]
+    options.scenarios = [scenario for scenario in listed if scenario.name in chosen]
     return options
+
+
+def _has_cluster(peer: str) -> bool:
+    return any(mode.peer == peer for mode in CLUSTER_MODES)
 
 
 def _chosen(

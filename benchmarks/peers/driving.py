@@ -34,7 +34,7 @@ class Driver(ABC):
         self.job = job
         self._values = cycle(job.values())
         self.next_value = self._values.__next__
-        self._server = family(job.server) if job.server else []
+        self._server = [one for pid in job.servers for one in family(pid)]
 
     def server_seconds(self) -> float:
         """Of the processors, so far."""

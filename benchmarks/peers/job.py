@@ -56,8 +56,9 @@ class Job:
     loops: int = LOOPS
     read: int = POLL
     """How many messages a consumer asks for at once."""
-    server: int = 0
-    """The server's process, whose processor time is part of the figure."""
+    servers: tuple[int, ...] = ()
+    """The server's processes, whose processor time is part of the figure."""
+    replicas: int = 1
     durability: str = "synced"
     shape: Shape = "calls"
     progress: str = ""
@@ -68,6 +69,11 @@ class Job:
     @classmethod
     def from_json(cls, text: str) -> Job:
         return cls(**json.loads(text))
+
+    @property
+    def nodes(self) -> list[str]:
+        """The addresses of a cluster; of a server alone, its own."""
+        return self.address.split(",")
 
     @property
     def host(self) -> str:

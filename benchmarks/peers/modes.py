@@ -49,6 +49,7 @@ class Mode:
     remark: str = ""
     leaves_out: Mapping[str, str] = field(default_factory=dict)
     """Kinds of scenarios that it does not take part in, and why."""
+    replicas: int = 1
     is_live: bool = False
     """The one mode of a peer that stands for its path at most once."""
 
@@ -129,6 +130,35 @@ MODES: tuple[Mode, ...] = (
         is_live=True,
     ),
 )  # fmt: skip
+
+CLUSTER_MODES: tuple[Mode, ...] = (
+    Mode(
+        US, "always", "synced", "three nodes, `fsync=always` (default)", "flintmq-always",
+        replicas=3,
+    ),
+    Mode(
+        US, "interval", "cached", "three nodes, `fsync=interval:1000`", "flintmq-interval",
+        replicas=3,
+    ),
+    Mode(
+        "nats", "fsync", "synced", "JetStream R3, file store, `sync_interval: always`",
+        "nats-fsync", replicas=3, backlog=20_000,
+    ),
+    Mode(
+        "nats", "default", "cached", "JetStream R3, file store, synced each 2 minutes (default)",
+        "nats-default", replicas=3, backlog=20_000,
+    ),
+    Mode(
+        "rabbitmq", "quorum", "synced", "quorum queue of three, persistent, confirms (default)",
+        "rabbitmq-fsync", replicas=3, backlog=8_000,
+    ),
+    Mode(
+        "rabbitmq", "quorum-never", "cached", "quorum queue of three, `wal_sync_method` none",
+        "rabbitmq-never", replicas=3, backlog=8_000,
+    ),
+)  # fmt: skip
+"""Clusters of three. Synced: on a majority of nodes before the acknowledgement. Cached: nobody
+syncs before it, on any node."""
 
 PEERS: tuple[str, ...] = ("nats", "redis", "rabbitmq", "mosquitto", "kafka")
 OPTIONAL = ("kafka",)

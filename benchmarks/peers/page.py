@@ -5,25 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .install import CLIENTS_OF
-from .modes import BARE, IN_WORDS, MODES, TITLES, US
+from .modes import BARE, IN_WORDS, TITLES, US
 from .results import Line, Results, Spread, server_title
 from .scenarios import Scenario
 
 BEGIN = "<!-- figures: written by python -m benchmarks.peers --write-docs; do not edit -->"
 END = "<!-- figures: end -->"
+CLUSTER_BEGIN = BEGIN.replace("peers --write", "peers --cluster --write")
 
 
-def into_page(page: str, figures: str) -> str:
+def into_page(page: str, figures: str, mark: str = BEGIN) -> str:
     """A page with other figures."""
-    before, begin, rest = page.partition(BEGIN)
+    before, begin, rest = page.partition(mark)
     _, end, after = rest.partition(END)
     if not begin or not end:
-        raise ValueError(f"the page has no place for figures: it needs {BEGIN!r} and {END!r}")
-    return f"{before}{BEGIN}\n\n{figures}\n\n{END}{after}"
+        raise ValueError(f"the page has no place for figures: it needs {mark!r} and {END!r}")
+    return f"{before}{mark}\n\n{figures}\n\n{END}{after}"
 
 
-def figures_of(page: str) -> str:
-    return page.partition(BEGIN)[2].partition(END)[0].strip()
+def figures_of(page: str, mark: str = BEGIN) -> str:
+    return page.partition(mark)[2].partition(END)[0].strip()
 
 
 def render(results: Results, picture: str = "") -> str:
@@ -161,7 +162,7 @@ def _remarks(results: Results, scenario: Scenario) -> str:
     """What a line cannot say: who is left out and why, what a mode is really worth."""
     said = []
     present = {*results.peers(), US, BARE}
-    for mode in MODES:
+    for mode in results.modes:
         if mode.peer not in present:
             continue
         why = scenario.why_not(mode)

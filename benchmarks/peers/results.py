@@ -9,8 +9,8 @@ from statistics import median
 from typing import Any
 
 from .job import Shape
-from .modes import BARE, MODES, PEERS, TITLES, US, Durability, Mode
-from .scenarios import SCENARIOS, Scenario
+from .modes import BARE, CLUSTER_MODES, MODES, PEERS, TITLES, US, Durability, Mode
+from .scenarios import CLUSTER_SCENARIOS, SCENARIOS, Scenario
 
 Take = Mapping[str, float]
 
@@ -72,6 +72,8 @@ class Results:
     def __init__(self, facts: Mapping[str, Any], missing: Mapping[str, str] | None = None) -> None:
         self.facts = dict(facts)
         self.missing = dict(missing or {})
+        self.is_of_clusters: bool = self.facts.get("cluster", False)
+        self.modes = CLUSTER_MODES if self.is_of_clusters else MODES
         self.at_rest: dict[str, float] = {}
         """MiB of each server before anything was asked of it."""
         self._takes: dict[tuple[str, str, Shape], list[Take]] = {}
@@ -94,12 +96,13 @@ class Results:
 
     def scenarios(self) -> list[Scenario]:
         seen = {scenario for scenario, _, _ in (*self._takes, *self._errors)}
-        return [scenario for scenario in SCENARIOS if scenario.name in seen]
+        listed = CLUSTER_SCENARIOS if self.is_of_clusters else SCENARIOS
+        return [scenario for scenario in listed if scenario.name in seen]
 
     def ours(self, scenario: Scenario, durability: Durability, shape: Shape) -> Spread | None:
         """What a peer is compared with: as durable, and in flight in the same shape."""
         figure = "p50" if scenario.is_latency else "msgs/s"
-        for mode in MODES:
+        for mode in self.modes:
             if mode.peer != US or not scenario.takes(mode):
                 continue
             if scenario.is_live or mode.durability == durability:
@@ -108,7 +111,7 @@ class Results:
         return None
 
     def lines(self, scenario: Scenario) -> Iterator[Line]:
-        for mode in MODES:
+        for mode in self.modes:
             for shape in ("calls", "pipeline"):
                 key = (scenario.name, mode.key, shape)
                 if key in self._takes or key in self._errors:
@@ -155,11 +158,14 @@ class Results:
             most = [
                 take["MiB"]
                 for (scenario, key, _), takes in self._takes.items()
-                if scenario == "batches" and _server_of(key) == server
+                if scenario == "batches" and self._server_of(key) == server
                 for take in takes
                 if "MiB" in take
             ]
             yield server, rest, max(most, default=0.0)
+
+    def _server_of(self, key: str) -> str:
+        return next(mode.server for mode in self.modes if mode.key == key)
 
     def peers(self) -> list[str]:
         seen = {key.partition(":")[0] for _, key, _ in self._takes}
@@ -199,10 +205,6 @@ class Results:
             if row["error"]:
                 results.add_error(row["scenario"], row["mode"], row["shape"], row["error"])
         return results
-
-
-def _server_of(key: str) -> str:
-    return next(mode.server for mode in MODES if mode.key == key)
 
 
 def server_title(server: str) -> str:

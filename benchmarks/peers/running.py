@@ -85,7 +85,7 @@ class Clients:
 
     def measure(self, cell: Cell, server: Running) -> dict[str, float]:
         job = self._job(cell, server)
-        with Watch(server.pid) as watch:
+        with Watch(server.pids) as watch:
             if cell.scenario.kind == "live":
                 figures = self._live(job)
             else:
@@ -120,7 +120,8 @@ class Clients:
             variety=scenario.variety,
             loops=scenario.loops,
             read=scenario.read,
-            server=server.pid,
+            servers=server.pids,
+            replicas=mode.replicas,
             durability="live" if scenario.is_live else mode.durability,
             shape=cell.shape,
         )
@@ -198,8 +199,8 @@ def _end(process: subprocess.Popen[str]) -> None:
 class Watch:
     """A server's memory while a cell runs, and what the host took from the machine meanwhile."""
 
-    def __init__(self, pid: int) -> None:
-        self._pids = family(pid)
+    def __init__(self, pids: Sequence[int]) -> None:
+        self._pids = [one for pid in pids for one in family(pid)]
         self._most = 0
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._look, daemon=True)

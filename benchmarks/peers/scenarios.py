@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from .job import LOOPS, POLL, Shape
@@ -133,3 +133,9 @@ SCENARIOS: tuple[Scenario, ...] = (
     Scenario("latency", "Latency of a stored message", "latency", "as it is"),
     Scenario("latency-live", "Latency of a live message", "live latency", "as it is"),
 )  # fmt: skip
+
+CLUSTER_SCENARIOS: tuple[Scenario, ...] = tuple(
+    replace(scenario, goal="ahead")
+    for scenario in SCENARIOS
+    if scenario.name in ("publish-1", "publish-64", "publish-512", "batches", "consume", "latency")
+)

@@ -20,6 +20,12 @@ ROOT = Path(__file__).parent.parent.parent
 class Running:
     address: str
     pid: int
+    others: tuple[int, ...] = ()
+    """The other nodes of a cluster, where they have no common parent."""
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        return (self.pid, *self.others)
 
 
 def nats_settings(port: int, store: Path, *, sync_always: bool) -> str:

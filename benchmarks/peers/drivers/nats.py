@@ -26,10 +26,22 @@ FILL_BATCH = 500
 class NatsDriver(Driver):
     def __init__(self, job: Any) -> None:
         super().__init__(job)
-        self._batches = 0
+        self._batches = self._leader = 0
 
-    async def _connect(self) -> Any:
-        return await nats.connect(f"nats://{self.job.address}")
+    async def _connect(self, node: int = 0) -> Any:
+        return await nats.connect(f"nats://{self.job.nodes[node]}")
+
+    async def _open(self) -> tuple[Any, Any]:
+        """A stream, and a connection to the node that leads it: the shortest way there is."""
+        connection = await self._connect()
+        jetstream = await self._stream(connection)
+        if self.job.replicas > 1:
+            info = await jetstream.stream_info(self.job.topic)
+            self._leader = int(info.cluster.leader.removeprefix("n"))
+            await connection.close()
+            connection = await self._connect(self._leader)
+            jetstream = connection.jetstream()
+        return connection, jetstream
 
     async def _stream(self, connection: Any) -> Any:
         jetstream = connection.jetstream()
@@ -40,7 +52,7 @@ class NatsDriver(Driver):
                 subjects=[f"{self.job.topic}.>"],
                 storage=storage,
                 retention=RetentionPolicy.LIMITS,
-                num_replicas=1,
+                num_replicas=self.job.replicas,
                 allow_atomic=True,
             )
         )
@@ -59,8 +71,9 @@ class NatsDriver(Driver):
 
     async def publish(self) -> Figures:
         """Many topics are subjects of one stream, as is its way."""
-        connections = [await self._connect() for _ in range(self.job.connections)]
-        jetstream = await self._stream(connections[0])
+        connection, jetstream = await self._open()
+        others = range(1, self.job.connections)
+        connections = [connection, *[await self._connect(self._leader) for _ in others]]
         value = self.next_value
         streams = [one.jetstream() for one in connections]
         subjects = [f"{self._subject}.{number}" for number in range(self.job.topics)]
@@ -96,16 +109,14 @@ class NatsDriver(Driver):
         return count
 
     async def batches(self) -> Figures:
-        connection = await self._connect()
-        jetstream = await self._stream(connection)
+        connection, jetstream = await self._open()
         figures = await self.in_flight(BATCHES_AT_ONCE, lambda: self._atomic(connection, BATCH))
         await self._finish(jetstream, figures)
         await connection.close()
         return figures
 
     async def consume(self) -> Figures:
-        connection = await self._connect()
-        jetstream = await self._stream(connection)
+        connection, jetstream = await self._open()
         for at in range(0, self.job.count, FILL_BATCH):
             await self._atomic(connection, min(FILL_BATCH, self.job.count - at))
         config = ConsumerConfig(
@@ -152,7 +163,6 @@ class NatsDriver(Driver):
         return {"count": float(taken), "seconds": seconds, "server s": spent}
 
     async def latency(self) -> Figures:
-        connection, other = await self._connect(), await self._connect()
         live = self.job.durability == "live"
         arrived: asyncio.Event = asyncio.Event()
         jetstream = None
@@ -161,10 +171,12 @@ class NatsDriver(Driver):
             arrived.set()
 
         if live:
+            connection, other = await self._connect(), await self._connect()
             await other.subscribe(self._subject, cb=heard)
             await other.flush()
         else:
-            jetstream = await self._stream(connection)
+            connection, jetstream = await self._open()
+            other = await self._connect(self._leader)
             await other.jetstream().subscribe(self._subject, cb=heard, manual_ack=False)
         taken: list[float] = []
         for _ in range(self.job.count):

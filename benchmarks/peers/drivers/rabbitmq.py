@@ -18,11 +18,12 @@ FILL_AT_ONCE = 512
 
 class RabbitDriver(Driver):
     async def _connect(self) -> Any:
-        return await aio_pika.connect(f"amqp://guest:guest@{self.job.address}/")
+        return await aio_pika.connect(f"amqp://guest:guest@{self.job.nodes[0]}/")
 
     async def _queue(self, channel: Any) -> Any:
         durable = self.job.mode != "transient"
-        arguments = {"x-queue-type": "quorum"} if self.job.mode == "quorum" else None
+        is_quorum = self.job.mode.startswith("quorum")
+        arguments = {"x-queue-type": "quorum"} if is_quorum else None
         return await channel.declare_queue(self.job.topic, durable=durable, arguments=arguments)
 
     def _message(self) -> Any:
@@ -89,11 +90,11 @@ class RabbitDriver(Driver):
             if taken == self.job.count:
                 done.set()
 
-        start = monotonic()
+        start, before = monotonic(), self.server_seconds()
         tag = await queue.consume(heard)
         await asyncio.wait_for(done.wait(), 60)
         await queue.cancel(tag)  # answered after the acknowledgements before it were read
-        seconds = monotonic() - start
+        seconds, spent = monotonic() - start, self.server_seconds() - before
         check("taken", expected=self.job.count, found=taken)
         await channel.close()
         channel = await connection.channel()
@@ -101,7 +102,7 @@ class RabbitDriver(Driver):
         check("left", expected=0, found=told.declaration_result.message_count)
         await told.delete(if_unused=False, if_empty=False)
         await connection.close()
-        return {"count": float(taken), "seconds": seconds}
+        return {"count": float(taken), "seconds": seconds, "server s": spent}
 
     async def latency(self) -> Figures:
         connection, other = await self._connect(), await self._connect()
