@@ -46,8 +46,10 @@ class ReplicatedLog:
         self.gathered: list[bytes] = []
         self._on_written: deque[tuple[int, Callable[[], None]]] = deque()
         self._gathered_bytes = 0
+        self._is_held = False
         # Of the shard host:
         self.on_gathered: Callable[[], object]
+        self.on_go: Callable[[], object]
         self.on_written: Callable[[int], object] = _nobody
         self.on_durable: Callable[[int], object] = _nobody
         self.needed: Callable[[int], int] = lambda checkpoint: checkpoint
@@ -115,7 +117,7 @@ class ReplicatedLog:
             raise NotLeader(0, 0)
         buffers = encode_command(command)
         data = buffers[0] if len(buffers) == 1 else b"".join(buffers)
-        if not self.gathered:
+        if not self.gathered and not self._is_held:
             self.on_gathered()
         self.gathered.append(data if isinstance(data, bytes) else bytes(data))
         self._last += 1
@@ -125,9 +127,13 @@ class ReplicatedLog:
         return LogEntry(self._last, self.term, len(data))
 
     def hold(self) -> None:
-        """Its host takes what was gathered at the end of a turn by itself."""
+        """What is submitted waits for `go`, which saves its host a turn of the event loop."""
+        self._is_held = True
 
-    def go(self) -> None: ...
+    def go(self) -> None:
+        self._is_held = False
+        if self.gathered:
+            self.on_go()
 
     def take_gathered(self) -> list[bytes]:
         gathered, self.gathered = self.gathered, []

@@ -110,6 +110,7 @@ class ShardHost:
             on_written=log.entries_written,
         )
         log.on_gathered = self._gathered
+        log.on_go = self.pump
         log.on_written = self.writes.written_up_to
         log.on_durable = self._durable_up_to
         log.needed = self.storage.compact
@@ -213,6 +214,8 @@ class ShardHost:
         if self._is_pumping or self.is_stopped:
             return
         self._is_pumping = True
+        commit = self._journal_log.commit
+        commit.hold()
         try:
             self._propose_gathered()
             while self.raft.has_ready():
@@ -227,6 +230,7 @@ class ShardHost:
             self.stop(self.shard.failure or Closed("the node"))
         finally:
             self._is_pumping = False
+            commit.go()  # behind the messages: others write while we do
 
     def _carry_out(self, ready: Ready) -> None:
         self._look_at_standing()
@@ -249,7 +253,8 @@ class ShardHost:
             self.raft.propose(*log.take_gathered())
 
     def _leads_in_its_term(self) -> bool:
-        return isinstance(self.raft.role, Leader) and self.raft.term == self._led_term
+        core = self.raft.core
+        return isinstance(core.role, Leader) and core.term == self._led_term
 
     def _is_handing_over(self) -> bool:
         role = self.raft.role
@@ -314,14 +319,14 @@ class ShardHost:
     # --- standing
 
     def _look_at_standing(self) -> None:
-        role, term = self.raft.role, self.raft.term
+        core = self.raft.core
         if self.standing is not Standing.FOLLOWING and not self._leads_in_its_term():
             self._give_up_lead()
-        if self.standing is Standing.FOLLOWING and isinstance(role, Leader):
-            self._led_term = term
+        if self.standing is Standing.FOLLOWING and isinstance(core.role, Leader):
+            self._led_term = core.term
             self._stand(Standing.ELECTED)
-        if self.raft.leader != self._leader:
-            self._leader = self.raft.leader
+        if core.leader != self._leader:
+            self._leader = core.leader
             self._refuse()
             self._tell_changed()
 

@@ -258,11 +258,11 @@ class Leader(Role):
                 progress.become_replicate()
         else:
             progress.inflights.free_to(index)
-        if self.commit_what_is_held():
+        if progress.match > log.committed and self.commit_what_is_held():
             self._tell_commit()
         elif self.node.settings.tells_commit_at_once and progress.can_learn_commit(log.committed):
             self.send_append(peer)
-        while self.send_append(peer, even_if_empty=False):
+        while progress.next <= log.last_index() and self.send_append(peer, even_if_empty=False):
             pass
         if peer == self.transferee and progress.match == log.last_index():
             self.node.send(MessageKind.TIMEOUT_NOW, peer)

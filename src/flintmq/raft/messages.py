@@ -125,4 +125,4 @@ AFTER_SYNC_KINDS = frozenset({MessageKind.APPEND_REPLY, MessageKind.VOTE_REPLY})
 
 
 def payload_bytes(entries: tuple[RaftEntry, ...] | list[RaftEntry]) -> int:
-    return sum(len(entry.data) for entry in entries)
+    return sum([len(entry.data) for entry in entries])

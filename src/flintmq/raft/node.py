@@ -61,6 +61,7 @@ class RaftNode:
         self.log: RaftLog = self.core.log
         self._given_hard_state = self.core.stored_hard_state
         self._given_soft_state = self._soft_state()
+        self._given_role = self.core.role.name
 
     @property
     def term(self) -> int:
@@ -185,25 +186,31 @@ class RaftNode:
     # -- output -----------------------------------------------------------------------------
 
     def has_ready(self) -> bool:
+        core, log = self.core, self.log
         return bool(
-            self.core.messages
-            or self.core.messages_after_sync
-            or self.core.reads
-            or self.log.unstable.next_entries()
-            or self.log.unstable.next_snapshot() is not None
-            or self.log.has_next_to_apply()
+            core.messages
+            or core.messages_after_sync
+            or core.reads
+            or log.unstable.next_entries()
+            or log.unstable.next_snapshot() is not None
+            or log.has_next_to_apply()
             or self._has_new_state()
         )
 
     def _has_new_state(self) -> bool:
         """Asked after every event, so it makes nothing."""
-        hard, soft = self._given_hard_state, self._given_soft_state
+        core, log, hard = self.core, self.log, self._given_hard_state
         return (
-            self.leader != soft.leader
-            or self.role.name.value != soft.role
-            or self.term != hard.term
-            or self.core.vote != hard.vote
-            or min(self.log.committed, self.log.durable_index()) > hard.commit
+            self._has_new_soft_state()
+            or core.term != hard.term
+            or core.vote != hard.vote
+            or (log.committed > hard.commit and log.durable_index() > hard.commit)
+        )
+
+    def _has_new_soft_state(self) -> bool:
+        core = self.core
+        return (
+            core.leader != self._given_soft_state.leader or core.role.name is not self._given_role
         )
 
     def ready(self) -> Ready:
@@ -212,7 +219,9 @@ class RaftNode:
         last_given, now = self._given_hard_state, self._hard_state()
         hard_state = now if now != last_given else None
         self._given_hard_state = now
-        last_soft, self._given_soft_state = self._given_soft_state, self._soft_state()
+        has_new_soft_state = self._has_new_soft_state()
+        if has_new_soft_state:
+            self._given_soft_state, self._given_role = self._soft_state(), self.core.role.name
         entries, snapshot = log.unstable.next_entries(), log.unstable.next_snapshot()
         committed = log.next_to_apply()
         core = self.core
@@ -223,10 +232,10 @@ class RaftNode:
         log.unstable.accept_in_progress()
         if committed:
             log.accept_applying(committed)
-        self.role.handed_out(committed)
+        core.role.handed_out(committed)
         return Ready(
             group=core.group,
-            soft_state=self._given_soft_state if self._given_soft_state != last_soft else None,
+            soft_state=self._given_soft_state if has_new_soft_state else None,
             hard_state=hard_state,
             snapshot=snapshot,
             entries=entries,

@@ -21,7 +21,7 @@ def majority_index(voters: Collection[int], acked: Mapping[int, int]) -> int:
     """The highest value that a majority of the voters has reached."""
     if not voters:
         return EVERYTHING
-    values = sorted(acked.get(voter, 0) for voter in voters)
+    values = sorted([acked.get(voter, 0) for voter in voters])
     return values[(len(values) - 1) // 2]
 
 
