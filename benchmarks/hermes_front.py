@@ -247,8 +247,8 @@ def bare_syncs(count: int) -> float:
 
 
 @contextlib.contextmanager
-def daemon(*arguments: str) -> Iterator[Address]:
-    """`flintmq hermesd` in a process of its own."""
+def daemon(*arguments: str, site: str = "") -> Iterator[Address]:
+    """`flintmq hermesd` in a process of its own; of another build, where its place is given."""
     with tempfile.TemporaryDirectory() as directory:
         process = subprocess.Popen(
             [
@@ -258,6 +258,7 @@ def daemon(*arguments: str) -> Iterator[Address]:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
+            env={**os.environ, "PYTHONPATH": site} if site else None,
         )
         assert process.stdout is not None
         try:

@@ -59,6 +59,7 @@ class Job:
     servers: tuple[int, ...] = ()
     """The server's processes, whose processor time is part of the figure."""
     replicas: int = 1
+    site: str = ""
     durability: str = "synced"
     shape: Shape = "calls"
     progress: str = ""
@@ -68,7 +69,8 @@ class Job:
 
     @classmethod
     def from_json(cls, text: str) -> Job:
-        return cls(**json.loads(text))
+        told = json.loads(text)
+        return cls(**{**told, "servers": tuple(told["servers"])})
 
     @property
     def nodes(self) -> list[str]:

@@ -50,6 +50,8 @@ class Mode:
     leaves_out: Mapping[str, str] = field(default_factory=dict)
     """Kinds of scenarios that it does not take part in, and why."""
     replicas: int = 1
+    site: str = ""
+    """Where another build of FlintMQ is, of server and client; empty: the one that is installed."""
     is_live: bool = False
     """The one mode of a peer that stands for its path at most once."""
 

@@ -12,12 +12,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..meters import family, machine_ticks, resident_bytes
+from ..meters import family, machine_ticks, processor_seconds, resident_bytes
 from .install import PYTHON
 from .job import Job, Progress, Role, Shape
 from .modes import BARE, US, Mode
 from .scenarios import Scenario
-from .servers import ROOT, Running
+from .servers import ROOT, Running, environment_of
 
 PATIENCE_SECONDS = 90.0
 SAMPLE_SECONDS = 0.1
@@ -87,7 +87,10 @@ class Clients:
         job = self._job(cell, server)
         with Watch(server.pids) as watch:
             if cell.scenario.kind == "live":
+                before = watch.server_seconds()
                 figures = self._live(job)
+                spent = watch.server_seconds() - before
+                figures["server us"] = spent * 1e6 / max(1.0, figures["count"])
             else:
                 figures = self._result(self._start(job))
                 if "seconds" in figures:
@@ -122,6 +125,7 @@ class Clients:
             read=scenario.read,
             servers=server.pids,
             replicas=mode.replicas,
+            site=mode.site,
             durability="live" if scenario.is_live else mode.durability,
             shape=cell.shape,
         )
@@ -155,7 +159,7 @@ class Clients:
             return subprocess.Popen(
                 [python, "-m", "benchmarks.peers.driving", job.to_json()],
                 cwd=ROOT, stdin=stdin, stdout=subprocess.PIPE, stderr=log, text=True,
-                start_new_session=True,
+                env=environment_of(job.site), start_new_session=True,
             )  # fmt: skip
 
     @contextmanager
@@ -204,6 +208,9 @@ class Watch:
         self._most = 0
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._look, daemon=True)
+
+    def server_seconds(self) -> float:
+        return processor_seconds(self._pids)
 
     def __enter__(self) -> Watch:
         self._before = machine_ticks()

@@ -101,9 +101,9 @@ def starters(installed: Installed) -> dict[str, Start]:
     has = installed.servers
     return {
         "bare": _bare,
-        "flintmq-always": lambda folder: _flintmq(folder, "always"),
-        "flintmq-interval": lambda folder: _flintmq(folder, "interval:1000"),
-        "flintmq-memory": lambda folder: _flintmq(folder, "always"),
+        "flintmq-always": lambda folder: flintmq_server(folder, "always"),
+        "flintmq-interval": lambda folder: flintmq_server(folder, "interval:1000"),
+        "flintmq-memory": lambda folder: flintmq_server(folder, "always"),
         "nats-fsync": lambda folder: _nats(has["nats"], folder, sync_always=True),
         "nats-default": lambda folder: _nats(has["nats"], folder, sync_always=False),
         "redis-always": lambda folder: _redis(has["redis"], folder, "always"),
@@ -125,14 +125,20 @@ def _bare(folder: Path) -> Iterator[Running]:
         yield Running(f"127.0.0.1:{port}", process.pid)
 
 
+def environment_of(site: str) -> dict[str, str]:
+    """For a process that is to run another build of FlintMQ."""
+    return {**os.environ, "PYTHONPATH": site} if site else dict(os.environ)
+
+
 @contextmanager
-def _flintmq(folder: Path, fsync: str) -> Iterator[Running]:
+def flintmq_server(folder: Path, fsync: str, site: str = "") -> Iterator[Running]:
     port = free_port()
     command = [
         sys.executable, "-m", "flintmq.cli", "serve", "--data-dir", str(folder / "data"),
         "--listen", f"127.0.0.1:{port}", "--fsync", fsync,
     ]  # fmt: skip
-    with server(command, folder / "log", port=port) as process:
+    environment = environment_of(site)
+    with server(command, folder / "log", port=port, environment=environment) as process:
         yield Running(f"127.0.0.1:{port}", process.pid)
 
 

@@ -13,11 +13,12 @@ from benchmarks.installing import packages_to_install
 from benchmarks.peers import __main__ as command
 from benchmarks.peers import driving
 from benchmarks.peers.chart import picture
+from benchmarks.peers.clusters import cluster_starters, nats_cluster_settings
 from benchmarks.peers.driving import Ears, in_flight, on_schedule
 from benchmarks.peers.install import install, say_where_erlang_is
 from benchmarks.peers.job import Job, Progress, WrongCount, check, latencies
-from benchmarks.peers.modes import BARE, MODES, PEERS, US
-from benchmarks.peers.page import figures_of, into_page, render
+from benchmarks.peers.modes import BARE, CLUSTER_MODES, MODES, PEERS, US
+from benchmarks.peers.page import CLUSTER_BEGIN, figures_of, into_page, render
 from benchmarks.peers.results import Results, Verdict
 from benchmarks.peers.running import cells_of, take_turns
 from benchmarks.peers.scenarios import SCENARIOS, Scenario
@@ -224,6 +225,36 @@ def test_the_figures_in_the_docs_are_those_of_the_run_that_is_kept() -> None:
     assert command.PICTURE.read_text() == picture(results)
 
 
+def test_a_run_of_clusters_has_its_own_modes_and_its_own_place_in_the_page() -> None:
+    results = Results({**FACTS, "cluster": True})
+    results.add("publish-1", "flintmq:always", "calls", {"msgs/s": 900.0})
+    results.add("publish-1", "nats:fsync", "calls", {"msgs/s": 1000.0})
+
+    text = render(results)
+
+    assert "JetStream R3" in text
+    assert "**not ahead**" in text
+    page = command.PAGE.read_text()
+    written = into_page(page, text, CLUSTER_BEGIN)
+    assert figures_of(written, CLUSTER_BEGIN) == text
+    assert figures_of(written) == figures_of(page)
+
+
+def test_the_figures_of_clusters_in_the_docs_are_those_of_the_run_that_is_kept() -> None:
+    if command.CLUSTER_KEPT.exists():
+        results = Results.from_json(command.CLUSTER_KEPT.read_text())
+        assert figures_of(command.PAGE.read_text(), CLUSTER_BEGIN) == render(results)
+
+
+def test_nodes_of_nats_know_each_other_and_sync_as_they_are_told() -> None:
+    said = nats_cluster_settings(1, [1, 2, 3], [11, 12, 13], 22, Path("/there"), True)
+
+    assert "listen: 127.0.0.1:2\n" in said
+    assert "listen: 127.0.0.1:12" in said
+    assert said.count("nats-route://") == 3
+    assert "sync_interval: always" in said
+
+
 # --- the tables of modes and scenarios
 
 
@@ -233,6 +264,7 @@ def test_every_mode_has_a_server_that_can_be_started() -> None:
     known = starters(Installed())
     assert {mode.server for mode in MODES} <= set(known)
     assert len({mode.key for mode in MODES}) == len(MODES)
+    assert {mode.server for mode in CLUSTER_MODES} == set(cluster_starters(Installed()))
 
 
 def test_we_are_there_at_every_durability_that_a_peer_has() -> None:

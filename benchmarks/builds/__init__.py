@@ -1,0 +1,1 @@
+"""Builds of FlintMQ in turns, beside peers, in one run: `python -m benchmarks.builds`."""
