@@ -161,23 +161,20 @@ class ShardHost:
             self.pump()
 
     def campaign(self) -> None:
-        self._propose_gathered()
-        self.raft.campaign()
-        self.pump()
+        self._drive(self.raft.campaign)
 
     def hand_over(self, to: int) -> None:
-        self._propose_gathered()
-        self.raft.transfer_leadership(to)
-        self.pump()
+        self._drive(self.raft.transfer_leadership, to)
 
     def peer_restarted(self, peer: int) -> None:
-        self._propose_gathered()
-        self.raft.peer_restarted(peer)
-        self.pump()
+        self._drive(self.raft.peer_restarted, peer)
 
     def peer_lost(self, peer: int) -> None:
+        self._drive(self.raft.report_unreachable, peer)
+
+    def _drive(self, step: Callable[..., object], *arguments: int) -> None:
         self._propose_gathered()
-        self.raft.report_unreachable(peer)
+        step(*arguments)
         self.pump()
 
     def _gathered(self) -> None:
