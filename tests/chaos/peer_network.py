@@ -24,7 +24,7 @@ class PeerNetwork:
         """Where each node listens for the others."""
         self.targets = targets
         self._servers: list[asyncio.Server] = []
-        self._doors: list[tuple[str, int]] = []
+        self.doors: list[tuple[str, int]] = []
         self._links: set[asyncio.Task[None]] = set()
         self._writers: set[asyncio.StreamWriter] = set()
         self.silent: set[Directed] = set()
@@ -36,8 +36,8 @@ class PeerNetwork:
         these addresses gives them the numbers that they have here."""
         for _ in self.targets:
             self._servers.append(await asyncio.start_server(self._link, "127.0.0.1", 0))
-        self._doors = sorted(server.sockets[0].getsockname()[:2] for server in self._servers)
-        return self._doors
+        self.doors = sorted(server.sockets[0].getsockname()[:2] for server in self._servers)
+        return self.doors
 
     def links_of(self, node: int) -> list[Directed]:
         return [link for link in permutations(range(1, len(self.targets) + 1), 2) if node in link]
@@ -71,7 +71,7 @@ class PeerNetwork:
         self._writers.add(writer)
         far_writer = None
         try:
-            to = self._doors.index(writer.get_extra_info("sockname")[:2]) + 1
+            to = self.doors.index(writer.get_extra_info("sockname")[:2]) + 1
             hello = await reader.readexactly(HELLO_BYTES)
             dialler = int.from_bytes(hello[DIALLER], "little")
             if self.refused.intersection({(dialler, to), (to, dialler)}):
@@ -93,6 +93,7 @@ class PeerNetwork:
                 if one is not None:
                     one.transport.abort()
                     self._writers.discard(one)
+            await asyncio.sleep(0)  # what was aborted is gone by then
             self._links.discard(task)
 
     async def _pump(
