@@ -55,7 +55,7 @@ def value_of(number: int) -> bytes:
 
 async def is_caught_up(url: str, name: str) -> bool:
     nodes = {node["name"]: node for node in (await status(url)).get("nodes", [])}
-    return name in nodes and nodes[name]["state"] != "down" and not nodes[name]["behind"]
+    return name in nodes and nodes[name]["role"] != "down" and not nodes[name]["behind"]
 
 
 async def has_lead(cluster: ChaosCluster, at: int) -> None:

@@ -133,7 +133,7 @@ async def all_there(url: str) -> None:
     """Wait until every node is up."""
     while True:
         nodes = (await status(url)).get("nodes", [])
-        if len(nodes) == NODES and all(node["state"] != "down" for node in nodes):
+        if len(nodes) == NODES and all(node["role"] != "down" for node in nodes):
             return
 
 
