@@ -28,7 +28,7 @@ import flintmq
 from tests.patience import PATIENCE_SECONDS, until
 
 from .broker import ChaosBroker
-from .cluster import LEADING, NODES, ChaosCluster
+from .cluster import LEADING, ChaosCluster
 
 TOPIC = "orders"
 CALM_SECONDS = 1.0
@@ -100,7 +100,6 @@ class FailOvers:
         pause = longest(publisher.times[first:])
         led = led_at(cluster, moment)
         await asyncio.to_thread(cluster.nodes[at].start)
-        await asyncio.wait_for(all_there(cluster.url), PATIENCE_SECONDS)
         return Pause(pause, max(0.0, led - moment))
 
 
@@ -127,14 +126,6 @@ async def status(url: str) -> dict[str, Any]:
     told, _ = await asking.communicate()
     found: dict[str, Any] = json.loads(told) if told else {}
     return found
-
-
-async def all_there(url: str) -> None:
-    """Wait until every node is up."""
-    while True:
-        nodes = (await status(url)).get("nodes", [])
-        if len(nodes) == NODES and all(node["role"] != "down" for node in nodes):
-            return
 
 
 def quantile(values: list[float], part: float) -> float:
