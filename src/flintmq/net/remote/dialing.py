@@ -41,6 +41,8 @@ SHORT_CONNECT_SECONDS = 2.0
 ELECTION_SECONDS = 0.2
 """How long the servers of a cluster that have no leader are left alone before they are asked
 again."""
+HAND_OVER_SECONDS = 0.01
+"""The same at first: a lead that is handed over is taken after a few milliseconds."""
 SILENCE_SECONDS = 10.0
 """How long an answer that should come soon may take before the broker is pinged."""
 NODE_SILENCE_SECONDS = 2.0
@@ -186,7 +188,7 @@ class Dialer:
             self.why = _cause(causes[-1][1])
             is_hopeless = all(isinstance(error, TlsFailed) for _, error in causes)
             if any(isinstance(error, NotLeader) for _, error in causes):
-                most = ELECTION_SECONDS
+                least, most = HAND_OVER_SECONDS, ELECTION_SECONDS
             if is_hopeless:
                 text = f"no connection to {self.name}, and no further attempt: {self.why}"
                 event(_log, logging.WARNING, "tls_failed", text, servers=self.name)
