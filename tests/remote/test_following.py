@@ -11,7 +11,9 @@ import pytest
 import flintmq
 from flintmq.engine.broker import Broker
 from flintmq.errors import Disconnected, NotLeader
+from flintmq.net.remote.address import Address, shown
 from flintmq.net.remote.broker import RemoteBroker
+from flintmq.net.remote.dialing import Dialer
 from flintmq.net.server.native import NativeServer
 from flintmq.net.wire.operations import ClusterMap, MapGroup, MapNode
 from flintmq.serde.codec import Codec
@@ -100,6 +102,27 @@ async def test_when_another_leads_everything_goes_on_there() -> None:
         assert seen == list(range(101))
         assert [receipt.offset for receipt in receipts] == list(range(100))
         await until(lambda: (nodes.sessions(1), nodes.sessions(2)) == (1, 0), "back at node 1")
+
+
+async def test_who_is_sent_away_to_nobody_asks_the_other_nodes_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The one that gave up the lead may be stopping, and keep who asks it waiting."""
+    asked: list[str] = []
+    connect = Dialer._connect
+
+    async def noted(dialer: Dialer, address: Address, seconds: float) -> None:
+        asked.append(shown(address))
+        await connect(dialer, address, seconds)
+
+    async with two_nodes() as nodes, flintmq.connect(nodes.url(1, 2)) as mq:
+        await mq.publish("t", 0)
+        monkeypatch.setattr(Dialer, "_connect", noted)
+        nodes.lead(0)
+        nodes.leader = 2
+        await mq.publish("t", 1)
+
+        assert asked == [nodes.addresses[2]]
 
 
 async def test_messages_in_work_stay_with_their_consumer() -> None:

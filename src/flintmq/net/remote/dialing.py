@@ -156,7 +156,8 @@ class Dialer:
         lived = asyncio.get_running_loop().time() - self._up_since
         self._short_lived = self._short_lived + 1 if lived < SHORT_LIVED_SECONDS else 0
         self.why = str(error) if error else "the broker closed the connection"
-        if isinstance(error, TimeoutError):  # it would keep us waiting again
+        if isinstance(error, (TimeoutError, NotLeader)):
+            # It would keep us waiting again: it hangs, or hands over because it stops.
             at = self.addresses.index(self._preferred)
             self._preferred = self.addresses[(at + 1) % len(self.addresses)]
         if isinstance(error, NotLeader):
