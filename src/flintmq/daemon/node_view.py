@@ -38,7 +38,8 @@ class NodeView:
     def leader(self) -> str | None:
         """Also this node, if it is about to lead."""
         leader = 0 if self._node is None else self._node.leader()
-        return self.record.members[leader - 1].name if self.record is not None and leader else None
+        members = () if self.record is None else self.record.members
+        return members[leader - 1].name if 0 < leader <= len(members) else None
 
     def is_leading(self) -> bool:
         return self._node is not None and self._node.is_leading()

@@ -25,7 +25,7 @@ from .in_turn import InTurn
 from .leading.feeds import LiveFeed
 from .leading.fetching import extent, fetch, wait_beyond
 from .leading.readers import LeadingReader
-from .leading.topic_figures import figures_of
+from .leading.topic_figures import figures_of, figures_of_state
 from .letter_verbs import LetterVerbs
 from .pending import Pending
 from .requests import OpenRequests
@@ -261,11 +261,14 @@ class Broker:
     # --- figures
 
     def plain_topics(self) -> list[str]:
-        return list(self._leading)
+        return list(self.shard.state.topics)
 
     def topic_figures(self, name: str) -> TopicFigures | None:
         topic = self._leading.get(name)
-        return None if topic is None else figures_of(topic)
+        if topic is not None:
+            return figures_of(topic)
+        state = self.shard.state.topics.get(name)
+        return None if state is None else figures_of_state(state)
 
     def feed_count(self) -> int:
         return len(self.shard.board.open)

@@ -24,6 +24,7 @@ from flintmq import __version__
 from flintmq.access import TopicGrant
 from flintmq.cli import hermesd
 from flintmq.config.table import Config
+from flintmq.daemon.clustering import runs_alone
 from flintmq.daemon.exposure import Exposed, check_exposure
 from flintmq.daemon.process import Daemon
 from flintmq.engine.host import Host
@@ -122,6 +123,8 @@ def test_help_shows_what_counts_for_this_command() -> None:
         (["--client-addr", "no address:x"], "--client-addr: hermes must be an address"),
         (["--metrics-enabled", "perhaps"], "--metrics-enabled: metrics must be"),
         (["--client-addr", "0.0.0.0:7600"], "hermes 0.0.0.0:7600 can be reached"),
+        (["--peer-addr", "0.0.0.0:7700"], "peer_listen 0.0.0.0:7700 can be reached"),
+        (["--peer-addr", "no address:x"], "--peer-addr: peer_listen must be an address"),
     ],
 )
 def test_what_is_wrong_is_told(arguments: list[str], why: str, tmp_path: Path) -> None:
@@ -185,6 +188,20 @@ async def test_both_protocols_are_served_at_one_port_and_share_topics(tmp_path: 
             (item,) = await client.poll("orders")
             assert (item.payload, item.content_type, item.priority) == (b'{"id":2}', 2, 5)
             assert (await client.call("stats")).current_leader == 7
+
+
+async def test_a_node_that_has_data_goes_on_alone_whatever_its_peer_addr(tmp_path: Path) -> None:
+    blank = resolved(data_dir=str(tmp_path / "data"), peer_addr="127.0.0.1:7700")
+    assert not runs_alone(blank)
+    async with (
+        running(tmp_path) as daemon,
+        await HermesClient.connect(daemon.addresses["hermes"]) as client,
+    ):
+        await client.produce("t", b"x")
+        with pytest.raises(Refused, match="node 1 runs alone"):
+            await client.call("bootstrap", nodes=[(1, "a:1"), (2, "b:1")])
+
+    assert runs_alone(blank)
 
 
 async def test_a_broker_told_so_makes_no_topics_for_produces(tmp_path: Path) -> None:

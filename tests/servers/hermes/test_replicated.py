@@ -140,8 +140,10 @@ async def test_who_does_not_lead_says_who_does_and_who_loses_the_lead_too(tmp_pa
             "not_leader",
             f"Peer-{leader}:7700",
         )
+        await hermes.cluster.agreed()
         stats = await follower.call("stats")
         assert (stats.current_leader, stats.is_leader) == (leader, False)
+        assert (stats.topics, stats.messages, stats.in_flight) == (1, 1, 0)
 
         hermes.cluster.nodes[leader].hand_over(other)
         for parked in (client, waiting, subscriber):
@@ -182,6 +184,19 @@ async def test_w7_a_follower_that_was_away_catches_up_by_files_while_producing_g
         assert len(set(ends)) == 1
 
 
+async def test_an_ack_that_no_majority_has_confirmed_is_not_answered_with_ok(
+    tmp_path: Path,
+) -> None:
+    async with hermes_cluster(Cluster(tmp_path)) as hermes:
+        leader, client = await hermes.leader()
+        await client.produce("t", b"0")
+        (item,) = await client.poll("t")
+        for id in [id for id in hermes.cluster.ids if id != leader]:
+            await hermes.cluster.kill(id)
+        with pytest.raises(Refused, match="not_leader"):
+            await client.ack("t", item.lease_id)
+
+
 async def test_w8_without_a_majority_nobody_claims_to_lead_and_requests_fail(
     tmp_path: Path,
 ) -> None:
@@ -194,7 +209,7 @@ async def test_w8_without_a_majority_nobody_claims_to_lead_and_requests_fail(
         client.send("produce", topic="t", payload=b"whether this is stored is not known")
         client.send("poll", topic="t", group="g", wait_ms=60_000)
         for _ in range(2):
-            with pytest.raises(Refused):
+            with pytest.raises(Refused, match="not_leader"):
                 await client.read_ok()
 
         stats = await client.call("stats")

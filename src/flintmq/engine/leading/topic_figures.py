@@ -5,7 +5,8 @@ from __future__ import annotations
 from ...group_model import Ranges
 from ...groups.ranges import count_in
 from ...model import TopicStats
-from ..figures import TopicFigures
+from ..figures import GroupFigures, TopicFigures
+from ..state.topic import TopicState
 from .group_figures import figures_of as figures_of_group
 from .topic import LeadingTopic
 
@@ -35,6 +36,24 @@ def figures_of(topic: LeadingTopic) -> TopicFigures:
         publish_seconds=topic.intake.seconds,
         groups=topic.cursors.figures() + [figures_of_group(one) for one in topic.queues.values()],
         damaged=count_in(damaged_ranges(topic)) if log.damaged else 0,
+    )
+
+
+def figures_of_state(topic: TopicState) -> TopicFigures:
+    """Of a topic that another node leads: what is applied here."""
+    log = topic.log
+    return TopicFigures(
+        name=topic.name.partition("/")[0],
+        messages=log.next_offset - log.first_offset,
+        bytes=log.byte_count,
+        first_offset=log.first_offset,
+        next_offset=log.next_offset,
+        groups=[
+            GroupFigures(
+                name, "queue", max(0, log.next_offset - group.floor - len(group.queue.settled))
+            )
+            for name, group in topic.groups.items()
+        ],
     )
 
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 from ...batch import PRIORITY
 from ...broker_api import KnowsLeases, MemberApi, Paced
-from ...errors import FlintError, GroupNotFound, LeaseLost, NotLeader
+from ...errors import FlintError, GroupNotFound, LeaseLost, NotLeader, OutcomeUnknown
 from ...net.server.leases_by_id import LeasedTogether, LeasesById, leases_of
 from ...observe.logs import limited
 from ...rows import Rows
@@ -177,7 +177,7 @@ class Hold:
         except GroupNotFound:
             pass  # an operator has deleted it: nothing is out any more
         except FlintError as error:
-            if not self.is_ended or isinstance(error, NotLeader):
+            if not self.is_ended or isinstance(error, NotLeader | OutcomeUnknown):
                 reply = self._failed(error)
         except Exception as error:
             limited(

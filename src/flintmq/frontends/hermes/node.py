@@ -113,7 +113,8 @@ class HermesNode:
         cluster = self._server.cluster
         if cluster is not None:
             leads = self._server.is_leading
-            leader = id_in(cluster.leader() or "")
+            who = cluster.leader() or ""
+            leader = self.id if who == cluster.name else id_in(who)
             term, last, applied = cluster.standing()
         self.figures = hermes.StatsResult(
             last_applied=applied,

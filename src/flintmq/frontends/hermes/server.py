@@ -22,6 +22,7 @@ from ...errors import (
     FlintError,
     NotAuthenticated,
     NotLeader,
+    OutcomeUnknown,
     TopicExists,
     TopicNotFound,
 )
@@ -215,6 +216,10 @@ class HermesServer(Listener[HermesConnection]):
         return self.cluster.addresses().get(leader, "")
 
     def failed(self, error: BaseException) -> bytes:
+        """Where the lead was lost before it was known what becomes of a request, clients send it
+        again, as they do when a connection is lost."""
+        if isinstance(error, OutcomeUnknown) and self.cluster is not None:
+            return self.not_leader()
         return rules.failed(error, self._leader_addr())
 
     # --- topics
