@@ -93,9 +93,18 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
         is_near_spark = file.startswith(("tests/spark/", "tests/pipeline/"))
         return "spark" if is_near_spark and shares_the_session(config.rootpath / file) else nodeid
 
+    # It begins with the largest group and keeps the order of the rest (see below).
     scheduler = import_module("xdist.scheduler").LoadScopeScheduling(config, log)
     scheduler._split_scope = scope
     return scheduler
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What takes longest begins first, so that no process waits for the other at the end: tests that
+    start a Spark of their own, beside those that share one."""
+    if config.getoption("dist", "no") == "loadgroup":
+        items.sort(key=lambda item: item.get_closest_marker("spark") is None)
 
 
 def pytest_collection_finish() -> None:

@@ -4,7 +4,7 @@
     tests         not slow, not spark         every one                    every one
     contract      on memory, and on file or   on memory, file and flint,   on every way
                   flint, by turns             a quarter of the other ways
-    properties    20 examples at most         500 examples at most         as many as each says
+    properties    20 examples at most         200 examples at most         as many as each says
 
 Which ways a test of the contract runs on follows from its name: it is the same in every run, and
 every way has its share of the tests. No way and no test is left out of `make test`.
@@ -26,7 +26,7 @@ from hypothesis import HealthCheck, settings
 
 Effort = Literal["check", "test", "all"]
 EFFORTS: tuple[Effort, ...] = ("check", "test", "all")
-EXAMPLES_AT_MOST: dict[str, int] = {"check": 20, "test": 500}
+EXAMPLES_AT_MOST: dict[str, int] = {"check": 20, "test": 200}
 ALWAYS = "memory"
 BY_TURNS = ("file", "flint")
 """With memory they go through every layer: engine, disk, wire, client."""

@@ -45,11 +45,11 @@ def test_a_promise_of_one_process_is_checked_on_disk_instead_of_the_network() ->
     assert all(ways_of(test, promised, "check") == ["file", "memory"] for test in TESTS)
 
 
-@pytest.mark.parametrize(("profile", "tried"), [*EXAMPLES_AT_MOST.items(), ("full", 600)])
+@pytest.mark.parametrize(("profile", "tried"), [*EXAMPLES_AT_MOST.items(), ("full", 250)])
 def test_an_effort_limits_the_examples_that_a_property_asks_for(profile: str, tried: int) -> None:
     seen: list[int] = []
 
-    @settings(max_examples=600, database=None)
+    @settings(max_examples=250, database=None)
     @given(st.integers())
     def a_property(number: int) -> None:
         seen.append(number)

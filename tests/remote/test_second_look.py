@@ -13,7 +13,7 @@ import flintmq
 from flintmq.batch import BatchBuilder
 from flintmq.engine.broker import Broker
 from flintmq.engine.host import durable_broker
-from flintmq.errors import MessageTooLarge
+from flintmq.errors import MalformedFrame, MessageTooLarge
 from flintmq.net.remote.broker import RemoteBroker
 from flintmq.net.remote.link import Link
 from flintmq.net.remote.waiting import Waiters
@@ -270,19 +270,35 @@ async def test_a_close_that_is_cancelled_closes(url: str, proxy: Proxy) -> None:
     assert not _link(mq).is_up
 
 
+def _garble(server: NativeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    (session,) = server.sessions.values()
+    send = session.send
+    monkeypatch.setattr(
+        session, "send", lambda op, id, control, batches=(): send(op, id, b"\x93\x01\x02\x03")
+    )
+
+
 async def test_an_answer_that_makes_no_sense_is_an_error_and_no_silence(
     url: str, server: NativeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with flintmq.connect(url) as mq:
         await mq.publish("orders", b"0")
-        (session,) = server.sessions.values()
-        send = session.send
-        monkeypatch.setattr(
-            session, "send", lambda op, id, control: send(op, id, b"\x93\x01\x02\x03")
-        )
-        with pytest.raises(flintmq.FlintError):
-            await asyncio.wait_for(mq.publish("orders", b"1"), 60)
+        _garble(server, monkeypatch)
+        with pytest.raises(MalformedFrame, match="TopicStats"):
+            await asyncio.wait_for(mq.topic_stats("orders"), 60)
         monkeypatch.undo()  # goodbye is answered again
+
+
+async def test_a_publish_whose_receipt_makes_no_sense_ends_at_its_deadline(
+    url: str, server: NativeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A frame of receipts answers several publishes, and does not say which if it is damaged."""
+    async with flintmq.connect(url, timeout=0.5) as mq:
+        await mq.publish("orders", b"0")
+        _garble(server, monkeypatch)
+        with pytest.raises(flintmq.OutcomeUnknown):
+            await asyncio.wait_for(mq.publish("orders", b"1"), 60)
+        monkeypatch.undo()
 
 
 async def test_a_topic_of_another_broker_under_the_same_address_is_not_the_same(

@@ -17,6 +17,7 @@ from ..wire.frames import HEADER_BYTES, Buffer, Frame
 from ..wire.operations import OPERATIONS, CloseStreamRequest, Op, TakenReply, encode
 from ..wire.runs import decode_runs
 from ..wire.values import receipt_of
+from .dialing import decoded
 from .link import CLOSE_SECONDS, Link, SessionLost
 from .outbox import Outbox
 from .topics import KnownTopics
@@ -107,11 +108,11 @@ class RemoteRequests:
         """Ask and decode the answer."""
         frame = await self.ask_again(op, control, batches, until=until)
         if kind is Rows:
-            taken = msgspec.msgpack.decode(frame.control, type=TakenReply)
+            taken: TakenReply = decoded(frame, TakenReply)
             return cast(T, Rows(decode_runs(taken.runs, frame.batches, self.topics.origin)))
         if kind == list[Receipt]:
-            return cast(T, [receipt_of(one) for one in msgspec.msgpack.decode(frame.control)])
-        return cast(T, msgspec.msgpack.decode(frame.control, type=kind))
+            return cast(T, [receipt_of(one) for one in decoded(frame, list[Any])])
+        return cast(T, decoded(frame, kind))
 
     async def open_stream(self, op: Op, control: Any) -> Frame:
         """Open a stream. Cancelled or too late, what is opened all the same is closed."""
