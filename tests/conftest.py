@@ -101,9 +101,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What takes longest begins first, so that no process waits for the other at the end: tests that
-    start a Spark of their own, beside those that share one."""
-    if config.getoption("dist", "no") == "loadgroup":
+    """In `make test`, what takes longest begins first, so that at the end no process waits for the
+    other: tests that start a Spark of their own, beside those that share one."""
+    if config.option.effort == "test":
         items.sort(key=lambda item: item.get_closest_marker("spark") is None)
 
 
