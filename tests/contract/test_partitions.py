@@ -607,6 +607,7 @@ async def test_readers_of_one_name_split_the_messages_of_all_partitions(
         assert await a.positions() == await b.positions()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(5))
 async def test_many_members_of_a_name_get_each_message_once(mq: flintmq.Client, seed: int) -> None:
     chance = random.Random(seed)

@@ -90,6 +90,7 @@ EXAMPLE_FILES = sorted((ROOT / "examples").glob("*.py"))
 EXAMPLES = [pytest.param(path, marks=of_spark(path), id=path.name) for path in EXAMPLE_FILES]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", EXAMPLES)
 def test_every_example_runs(path: Path) -> None:
     assert run(str(path)).strip()
@@ -108,6 +109,7 @@ BLOCKS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "block"), BLOCKS)
 def test_every_python_block_of_the_documents_runs(name: str, block: str, tmp_path: Path) -> None:
     if LOCAL_BROKER not in block:

@@ -115,6 +115,7 @@ async def test_a_group_alone_writes_what_it_always_wrote(life: Life) -> None:
     assert [type(command) for command in commands] == [Attempts, Settle]
 
 
+@pytest.mark.slow
 async def test_a_turn_with_very_many_changes_is_several_commands(life: Life) -> None:
     count = CHANGES_MAX + 10
     members = await joined(life, [("orders", f"g{number}") for number in range(count)])

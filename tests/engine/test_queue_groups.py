@@ -866,6 +866,7 @@ async def test_making_one_more_costs_the_same_however_many_there_are(desk: Desk,
     assert min(costs[-9:]) <= min(costs[:9]) + 20  # now and then the journal begins a file
 
 
+@pytest.mark.slow
 async def test_deleting_a_group_costs_the_same_however_many_there_are(desk: Desk) -> None:
     await desk.publish("t", b"0")
     costs = []

@@ -61,6 +61,7 @@ async def stored(disk: SimulatedFileSystem) -> int:
     return found
 
 
+@pytest.mark.slow
 async def test_what_the_loop_has_synced_survives_a_power_cut() -> None:
     disk = SimulatedFileSystem()
     async with opened(disk) as (broker, syncs):

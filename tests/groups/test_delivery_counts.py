@@ -5,6 +5,7 @@ from __future__ import annotations
 import tracemalloc
 from collections import Counter
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -57,6 +58,7 @@ def test_counts_are_kept_as_in_a_dict(steps: list[tuple[str, list[tuple[int, int
     assert list(ours.copy().runs()) == list(ours.runs())
 
 
+@pytest.mark.slow
 def test_a_million_that_failed_together_cost_a_few_bytes_each() -> None:
     tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0]

@@ -35,9 +35,9 @@ def script() -> Any:
 COMPILED: list[str] = script().modules_of(ROOT / "src")
 
 
-def trees() -> Iterator[tuple[str, ast.Module]]:
-    for name in COMPILED:
-        yield name, ast.parse((ROOT / "src" / name).read_text())
+@cache
+def trees() -> list[tuple[str, ast.Module]]:
+    return [(name, ast.parse((ROOT / "src" / name).read_text())) for name in COMPILED]
 
 
 def classes() -> Iterator[tuple[str, ast.ClassDef]]:

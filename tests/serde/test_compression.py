@@ -77,6 +77,7 @@ def test_others_can_read_what_we_compress() -> None:
     assert lz4.frame.decompress(compressed("lz4", data)) == data
 
 
+@pytest.mark.slow
 def test_what_others_compress_piece_by_piece_is_read() -> None:
     data = b"from somebody else " * 10_000
     compressor = zstd.ZstdCompressor(level=19)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -46,6 +47,7 @@ def test_a_topic_of_few_messages_counts_exactly(
         assert freed == first or sum(rows[first : freed - 1]) < wanted
 
 
+@pytest.mark.slow
 @given(batches, st.integers(1, 40), st.data())
 def test_many_are_counted_in_pieces_and_a_restart_at_any_time_changes_nothing(
     batches: list[list[int]], times: int, data: st.DataObject

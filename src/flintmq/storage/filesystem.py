@@ -194,7 +194,7 @@ class LocalFileSystem:
     """The files below one directory of this machine, which is made if need be."""
 
     def __init__(self, root: Path) -> None:
-        self.root = root
+        self.root, self._path = root, str(root)
         with _told("make", str(root)):
             if not root.is_dir():
                 root.mkdir(parents=True, exist_ok=True)
@@ -208,7 +208,7 @@ class LocalFileSystem:
         the owner of the directory: else the broker could not read it."""
         with _told("create", self.describe(name)):
             flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-            file = LocalFile(self.describe(name), os.open(self._path(name), flags, 0o600))
+            file = LocalFile(self.describe(name), os.open(self.describe(name), flags, 0o600))
         if hasattr(os, "geteuid") and os.geteuid() == 0:
             file.give_to_owner_of(self.root)
         return file
@@ -217,35 +217,35 @@ class LocalFileSystem:
         return self._open("open", name, os.O_RDWR if writable else os.O_RDONLY)
 
     def exists(self, name: str) -> bool:
-        return self._path(name).exists()
+        return os.path.exists(self.describe(name))
 
     def list(self, directory: str = "") -> list[str]:
         with _told("list", self.describe(directory)):
-            return sorted(os.listdir(self._path(directory)))
+            return sorted(os.listdir(self.describe(directory)))
 
     def make_directory(self, name: str) -> None:
         with _told("make", self.describe(name)):
-            self._path(name).mkdir(parents=True, exist_ok=True)
+            os.makedirs(self.describe(name), exist_ok=True)
 
     def rename(self, old: str, new: str) -> None:
         with _told("rename", self.describe(old)):
-            os.replace(self._path(old), self._path(new))
+            os.replace(self.describe(old), self.describe(new))
 
     def remove(self, name: str) -> None:
         with _told("remove", self.describe(name)):
-            self._path(name).unlink()
+            os.unlink(self.describe(name))
 
     def remove_directory(self, name: str) -> None:
         with _told("remove", self.describe(name)):
-            self._path(name).rmdir()
+            os.rmdir(self.describe(name))
 
     def sync_directory(self, directory: str = "") -> None:
         with _told("sync", self.describe(directory), full=()):
-            _sync_path(self._path(directory))
+            _sync_path(self.describe(directory))
 
     def size_of(self, name: str) -> int:
         with _told("measure", self.describe(name)):
-            return self._path(name).stat().st_size
+            return os.stat(self.describe(name)).st_size
 
     def free_bytes(self) -> int:
         with _told("measure", self.describe()):
@@ -256,7 +256,7 @@ class LocalFileSystem:
         if not isinstance(target, LocalFileSystem):
             return False
         try:
-            os.link(self._path(name), target._path(target_name))
+            os.link(self.describe(name), target.describe(target_name))
         except OSError:  # another disk, or a filesystem without links: the caller copies
             return False
         return True
@@ -265,7 +265,7 @@ class LocalFileSystem:
         """What tells one state of a file from the next without reading it; None: not there."""
         try:
             with _told("look at", self.describe(name)):
-                found = os.stat(self._path(name))
+                found = os.stat(self.describe(name))
         except StorageFailed as error:
             if isinstance(error.__cause__, FileNotFoundError):
                 return None
@@ -275,7 +275,7 @@ class LocalFileSystem:
     def is_read_by_others(self, name: str) -> bool:
         """Whether users beside its owner may read a file."""
         with _told("look at", self.describe(name)):
-            return bool(os.stat(self._path(name)).st_mode & 0o077)
+            return bool(os.stat(self.describe(name)).st_mode & 0o077)
 
     @contextmanager
     def alone(self, name: str) -> Iterator[None]:
@@ -283,7 +283,7 @@ class LocalFileSystem:
         import fcntl
 
         with _told("lock", self.describe(name)):
-            descriptor = os.open(self._path(name), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            descriptor = os.open(self.describe(name), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             with _told("lock", self.describe(name)):
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -294,7 +294,7 @@ class LocalFileSystem:
     def lock(self, name: str) -> LocalLock:
         import fcntl  # not on every system; what runs in memory alone must import this module
 
-        path = self._path(name)
+        path = self.describe(name)
         with _told("lock", self.describe(name)):
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             try:
@@ -305,21 +305,19 @@ class LocalFileSystem:
                 holder = os.pread(descriptor, 32, 0).strip()
                 os.close(descriptor)
                 pid = int(holder) if holder.isdigit() else None
-                raise DataDirectoryInUse(str(path.parent), pid) from None
+                raise DataDirectoryInUse(os.path.dirname(path), pid) from None
             except BaseException:
                 os.close(descriptor)
                 raise
         return LocalLock(descriptor)
 
     def describe(self, name: str = "") -> str:
-        return str(self._path(name))
-
-    def _path(self, name: str) -> Path:
-        return self.root / name
+        """The path of a file, as the system knows it and as errors say it."""
+        return os.path.join(self._path, name) if name else self._path
 
     def _open(self, operation: str, name: str, flags: int) -> LocalFile:
         with _told(operation, self.describe(name)):
-            descriptor = os.open(self._path(name), flags | os.O_CLOEXEC, 0o644)
+            descriptor = os.open(self.describe(name), flags | os.O_CLOEXEC, 0o644)
         return LocalFile(self.describe(name), descriptor)
 
 
@@ -442,7 +440,7 @@ class _told:
             raise StorageFailed(self._operation, self._file, cause) from error
 
 
-def _sync_path(path: Path) -> None:
+def _sync_path(path: str | Path) -> None:
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

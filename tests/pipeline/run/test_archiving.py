@@ -42,6 +42,7 @@ def test_no_file_grows_beyond_the_limit() -> None:
     assert files_to_merge({"a": 1000, "b": 1001}, files_max=2, bytes_max=1000) == []
 
 
+@pytest.mark.slow
 def test_merging_keeps_rows_order_types_and_compression(tmp_path: Path) -> None:
     tables = [
         pa.table({"id": [1, 2], "name": ["a", None]}),

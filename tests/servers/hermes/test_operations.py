@@ -99,6 +99,7 @@ async def test_repeats_in_one_go_are_found_too(client: HermesClient) -> None:
 # --- poll, ack, nack
 
 
+@pytest.mark.slow
 async def test_a_poll_takes_16_unless_told_otherwise_and_1024_at_most(client: HermesClient) -> None:
     for number in range(1100):
         client.send("produce", topic="t", payload=b"%d" % number)

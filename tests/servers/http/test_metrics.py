@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from flintmq.access import TopicGrant
 from flintmq.batch import BatchBuilder
 from flintmq.broker_api import Joining, ReaderOpening
@@ -144,6 +146,7 @@ async def test_partitions_are_shown_as_one_topic(start: Start) -> None:
     assert sample(page, "flintmq_topics") == 1
 
 
+@pytest.mark.slow
 async def test_series_are_bounded_and_the_rest_is_summed_up(start: Start) -> None:
     running = await start(metrics_max_series=1000)
     for number in range(1000):
