@@ -53,8 +53,11 @@ PATIENCE_SECONDS = 60.0
 
 
 class Run:
-    def __init__(self, builds: list[Build], rounds: int, effort: Effort) -> None:
+    def __init__(
+        self, builds: list[Build], rounds: int, effort: Effort, seconds_max: float
+    ) -> None:
         self.builds, self.rounds, self.effort = builds, rounds, effort
+        self.began, self.seconds_max = time.monotonic(), seconds_max
         self.takes: dict[tuple[str, str], list[Take]] = {}
         self.errors: dict[tuple[str, str], str] = {}
         self.titles: dict[str, str] = {}
@@ -102,8 +105,16 @@ class Run:
                     servers[mode.server] = stack.enter_context(opened)
             clients = Clients(folder, self.effort)
             for number in range(self.rounds):
+                if not self._has_time(number):
+                    self.notes.append(f"Stopped after {number} rounds over the network: no time.")
+                    break
                 for row in rows:
                     self._round(row, peers, clients, servers, number)
+
+    def _has_time(self, rounds: int) -> bool:
+        """Whether one more round ends in time, as long as those before."""
+        elapsed = time.monotonic() - self.began
+        return not rounds or elapsed * (rounds + 1) / rounds < self.seconds_max
 
     def _modes(self, row: Row, peers: list[str]) -> list[Mode]:
         return [*map(row.mode_of, self.builds), *row.modes_of_peers(peers)]
@@ -198,8 +209,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _measured(options: argparse.Namespace) -> dict[str, Any]:
-    run = Run(options.build, options.rounds, Effort(seconds=options.seconds, latencies=300))
-    began, facts = time.monotonic(), machine()
+    effort = Effort(seconds=options.seconds, latencies=300)
+    run = Run(options.build, options.rounds, effort, options.minutes * 60)
+    facts = machine()
     wanted = set(options.rows.split(",")) if options.rows else None
     rows = [row for row in network_rows() if wanted is None or row.scenario.name in wanted]
     if rows:
@@ -212,7 +224,7 @@ def _measured(options: argparse.Namespace) -> dict[str, Any]:
     run.notes += [
         machine_line(facts),
         f"{options.rounds} rounds, {options.seconds:g} s for each figure, "
-        f"{(time.monotonic() - began) / 60:.1f} minutes, {datetime.now(UTC):%Y-%m-%d}.",
+        f"{(time.monotonic() - run.began) / 60:.1f} minutes, {datetime.now(UTC):%Y-%m-%d}.",
     ]
     return {
         "builds": [build.name for build in run.builds],
@@ -246,6 +258,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--rows", metavar="NAMES", help="scenarios, in-process, hermes; by commas")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=0.5, help="for each figure [0.5]")
+    parser.add_argument("--minutes", type=float, default=15, help="no round begins beyond it [15]")
     parser.add_argument("--json", metavar="FILE")
     parser.add_argument("--from-json", metavar="FILE", help="no run: what one had found")
     parser.add_argument("--write-docs", action="store_true", help=f"into {PAGE.name}")
