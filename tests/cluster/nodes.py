@@ -92,6 +92,11 @@ class Cluster:
                 if not node.host.is_stopped:
                     node.tick()
 
+    def stop_time(self) -> None:
+        """No tick any more: no heartbeat, no election."""
+        if self._ticking is not None:
+            self._ticking.cancel()
+
     # --- waiting
 
     async def until(self, holds: Callable[[], bool], what: str = "") -> None:
