@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from .errors import Corrupt as Corrupt
     from .errors import DataDirectoryInUse as DataDirectoryInUse
     from .errors import DecodeFailed as DecodeFailed
+    from .errors import DefinitionChanged as DefinitionChanged
     from .errors import Disconnected as Disconnected
     from .errors import EncodeFailed as EncodeFailed
     from .errors import FilterFailed as FilterFailed
@@ -86,6 +87,9 @@ if TYPE_CHECKING:
     from .rows import Message as Message
     from .rows import Metadata as Metadata
     from .rows import Rows as Rows
+    from .webhook_model import Webhook as Webhook
+    from .webhook_model import WebhookAnswer as WebhookAnswer
+    from .webhook_model import WebhookState as WebhookState
 
 __version__ = "0.1.0"
 
@@ -107,6 +111,7 @@ if not TYPE_CHECKING:  # type checkers see the imports above, and still find mis
         "client.delivery": "Delivery Deliveries",
         "model": "Missed Receipt TopicInfo TopicOptions TopicKeywords TopicStats",
         "group_model": "GroupInfo GroupStats InFlight",
+        "webhook_model": "Webhook WebhookAnswer WebhookState",
         "client.dead_letters": "DeadLetter",
         "batch": "RecordBatch BatchBuilder",
         "compiled": "__compiled__",
@@ -114,7 +119,8 @@ if not TYPE_CHECKING:  # type checkers see the imports above, and still find mis
             "FlintError InvalidRequest MessageTooLarge EncodeFailed DecodeFailed "
             "RoutingFailed MissingExtra NotStaged TopicNotFound TopicReplaced MessagesLost "
             "NotAuthenticated PermissionDenied TopicDeleted TopicExists TopicFull QueueFull "
-            "GroupNotFound GroupExists NoResponders NoReply LeaseLost FilterFailed Closed "
+            "GroupNotFound GroupExists DefinitionChanged NoResponders NoReply LeaseLost "
+            "FilterFailed Closed "
             "Disconnected TlsFailed MalformedFrame OutcomeUnknown Corrupt UnsupportedFormat "
             "StorageFull StorageFailed BrokerFailed DataDirectoryInUse SparkUnavailable"
         ),

@@ -19,8 +19,19 @@ from .batch import BatchBuilder, RecordBatch, RowSource
 from .clock import Clock
 from .errors import Disconnected
 from .group_model import GroupInfo, GroupStats, InFlight, Lease, Order, Ranges
-from .model import Durability, Extent, Overflow, Receipt, Start, TopicInfo, TopicOptions, TopicStats
+from .model import (
+    Definition,
+    Durability,
+    Extent,
+    Overflow,
+    Receipt,
+    Start,
+    TopicInfo,
+    TopicOptions,
+    TopicStats,
+)
 from .rows import Message, Origin, Rows
+from .webhook_model import WebhookAnswer, WebhookState
 
 
 class OutOfTime(Exception):
@@ -448,6 +459,26 @@ class BrokerApi(Protocol):
     async def stats_of(self, names: Sequence[str]) -> list[TopicStats | None]:
         """The figures of many topics: of the first of them, as many as one answer has time for,
         and at least of one. None stands for a topic that does not exist."""
+        ...
+
+    async def definitions(self, kind: str, topic: str | None = None) -> list[Definition]:
+        """Of one topic, or of all."""
+        ...
+
+    async def define(
+        self, kind: str, topic: str, name: str, value: bytes | None, version: int | None = None
+    ) -> int:
+        """Keep a definition with its topic, in place of one of that name; without a value, remove
+        it. With a version, only if that is the one in force (0: there is none), or else raise
+        DefinitionChanged. The new version; 0 where nothing was there to remove."""
+        ...
+
+    async def webhook_states(self, topic: str | None = None) -> list[WebhookState]:
+        """How the webhooks of a topic are doing, or of all topics."""
+        ...
+
+    async def test_webhook(self, topic: str, group: str) -> WebhookAnswer:
+        """Send a test request to the target of a webhook."""
         ...
 
     async def open_reader(self, reading: ReaderOpening) -> ReaderApi: ...

@@ -20,6 +20,7 @@
       GroupExists                     pass the group's own options, none, or another name
       NoResponders                    start a responder, then send the request again
       NoReply (TimeoutError)          no reply in time; the request may have been processed
+      DefinitionChanged               look at it again, then repeat the change
       LeaseLost                       drop the work: another consumer has the message
       DecodeFailed                    the value cannot be decoded; the reader can continue
       FilterFailed                    fix the filter; the reader continues after the message
@@ -248,6 +249,16 @@ class GroupExists(FlintError):
             )
         super().__init__(f"group {group!r} of {topic!r} already exists: {differences}; {remedy}")
         self.topic, self.group, self.differing = topic, group, differing
+
+
+class DefinitionChanged(FlintError):
+    """Somebody else has changed it since it was looked at. Nothing was done."""
+
+    def __init__(self, kind: str, topic: str, name: str) -> None:
+        super().__init__(
+            f"the {kind} {name!r} of topic {topic!r} was changed by somebody else; look at it again"
+        )
+        self.kind, self.topic, self.name = kind, topic, name
 
 
 class LeaseLost(FlintError):

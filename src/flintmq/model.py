@@ -259,6 +259,17 @@ class Missed(msgspec.Struct, frozen=True):
     count: int
 
 
+class Definition(msgspec.Struct, frozen=True, array_like=True):
+    """A small named value that belongs to a topic and is kept with it: a webhook, for example."""
+
+    kind: str
+    topic: str
+    name: str
+    value: bytes
+    version: int
+    """Another one after each change, and never the same again."""
+
+
 class TopicStats(msgspec.Struct, frozen=True, kw_only=True):
     """A topic at one moment.
 

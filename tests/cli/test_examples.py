@@ -63,8 +63,12 @@ ELSEWHERE_TYPED = [line for line in EXAMPLES if any(name in line for name in NOT
 """They need Spark, or a broker with BlipMQ's port: tests/pipeline and tests/servers/blip
 type them."""
 
+OF_WEBHOOKS = [line for line in EXAMPLES if line.startswith("flintmq webhook test")]
+"""They need a broker that delivers: tests/webhooks/test_served.py types them."""
+
 TYPED_BELOW = {
-    *(*BROKERS, *CLUSTERS, *OF_CLUSTERS, *OF_PROCESSES, *ELSEWHERE_TYPED, *REQUESTS, *REPLIES)
+    *(*BROKERS, *CLUSTERS, *OF_CLUSTERS, *OF_PROCESSES, *ELSEWHERE_TYPED, *REQUESTS, *REPLIES),
+    *OF_WEBHOOKS,
 }
 PLACES = {
     "/var/lib/flint": "data",
@@ -82,6 +86,10 @@ BEFORE = {
     "flintmq doctor --config": ["flintmq config init /etc/flintmq.toml"],
     "flintmq serve --config": ["flintmq config init /etc/flintmq.toml"],
     "flintmq copy orders.jsonl": ["flintmq copy orders orders.jsonl"],
+    **{
+        f"flintmq webhook {verb}": ["flintmq webhook add orders crm https://crm.example.com/hook"]
+        for verb in ("ls", "show", "pause", "resume", "rm")
+    },
     "flintmq topic add orders": ["flintmq topic rm orders --yes"],
     "flintmq context use": ["flintmq context add prod --server flint://127.0.0.1:1"],
     "flintmq context rm": ["flintmq context add old --server flint://127.0.0.1:1"],

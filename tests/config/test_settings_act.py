@@ -122,13 +122,14 @@ ACTS: dict[str, Callable[[Daemon], Any]] = {
     "blip_queue_capacity": lambda d: _blip(d).queue_capacity,
     "blip_overflow": lambda d: _blip(d).overflow,
     "blip_max_command_bytes": lambda d: _blip(d).max_command_bytes,
+    "webhook_networks": lambda d: tuple(map(str, d._webhooks.allowed)),
     "http_hosts": lambda d: tuple(sorted(d._http.state.hosts - OWN_HOSTS)),  # type: ignore
 }
 BY_EFFECT = {
     "http", "listen", "drain_seconds", "log_level", "log_levels", "log_format", "profile",
     "tls_cert", "tls_key", "tls_client_ca", "insecure", "hermes", "hermes_node_id",
     "hermes_key_file", "node_name", "peer_listen", "initial_cluster", "cluster_key_file",
-    "peer_ca",
+    "peer_ca", "webhook_ca",
 }  # fmt: skip
 """Shown by what they do: below, and by the tests of `serve`, HTTP, TLS, HermesMQ's clients and the
 cluster."""
@@ -136,7 +137,9 @@ cluster."""
 
 def everything_changed(directory: Path) -> Config:
     values = {name: case.value for name, case in CASES.items()}
-    files = dict.fromkeys(("tls_cert", "tls_key", "tls_client_ca", "profile", "hermes_key_file"))
+    files = dict.fromkeys(
+        ("webhook_ca", "tls_cert", "tls_key", "tls_client_ca", "profile", "hermes_key_file")
+    )
     return Config(**{**values, **files, "data_dir": directory, "http": ("127.0.0.1", 0)})
 
 

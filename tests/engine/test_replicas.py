@@ -64,6 +64,7 @@ def digest(broker: Broker) -> dict[str, Any]:
     staging, remembered = state.staging, state.remembered
     return {
         "ids": state.last_topic_id,
+        "definitions": (state.definitions.all(), state.definitions.last_version),
         "remembered": (
             remembered.age_ms,
             remembered.bytes_max,
@@ -143,7 +144,8 @@ class Verbs:
         verbs: list[tuple[int, Callable[[], Awaitable[object]]]] = [
             (30, self.publish), (20, self.publish_few), (4, self.create), (1, self.delete),
             (4, self.configure),
-            (4, self.purge), (8, self.join), (12, self.take), (14, self.settle), (3, self.redrive),
+            (4, self.purge), (3, self.define),
+            (8, self.join), (12, self.take), (14, self.settle), (3, self.redrive),
             (8, self.take_and_settle_few),
             (3, self.cancel), (2, self.pause), (2, self.reset), (3, self.settle_before),
             (5, self.delete_group), (8, self.open_reader), (8, self.read), (5, self.close_one),
@@ -225,6 +227,11 @@ class Verbs:
             log = self.leader.shard.topics[name].log
             before = self.random.randint(log.first_offset, log.next_offset)
         await self.leader.purge_topic(name, before)
+
+    async def define(self) -> None:
+        value = self.random.choice([None, b"a", b"bb"])
+        version = self.random.choice([None, None, 0])
+        await self.leader.define("k", self.topic(), self.random.choice(NAMES), value, version)
 
     async def join(self) -> None:
         self.members.append(

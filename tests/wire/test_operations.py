@@ -13,6 +13,11 @@ import msgspec
 import pytest
 
 from flintmq.net.wire import operations as ops
+from flintmq.net.wire.definition_requests import (
+    DefineRequest,
+    DefinitionsRequest,
+    WebhookStatesRequest,
+)
 from flintmq.net.wire.operations import Control, Op, encode
 
 RUN = ops.RunInfo("orders", 1, 0, 3, [0, 2])
@@ -76,6 +81,9 @@ SAMPLES: list[Control] = [
     ops.CancelDelayedRequest("orders", [(1, 5)]),
     ops.PurgeTopicRequest("orders", 17),
     ops.DeadLettersRequest("orders", "g", 10, 5),
+    DefinitionsRequest("webhook", "orders"),
+    DefineRequest("webhook", "orders", "g", b"{}", 7),
+    WebhookStatesRequest("orders"),
     ops.Fault("TopicNotFound", "no", {"topic": "orders"}),
 ]
 GOLDEN = dict(

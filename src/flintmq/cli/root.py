@@ -26,6 +26,7 @@ SECTIONS = {
         "topic": "List, inspect, create, change and delete topics.",
         "group": "List, inspect, pause, reset and delete groups.",
         "dlq": "List, redrive and discard dead letters.",
+        "webhook": "Send the messages of a group to a URL.",
         "top": "Live view of topics and groups in the terminal.",
         "copy": "Copy topics to topics, brokers and files, and back.",
     },

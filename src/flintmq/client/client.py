@@ -48,6 +48,7 @@ from .values import (
     pair_list,
     said_of_one,
 )
+from .webhook_verbs import WebhookVerbs
 
 _HOW_TO_SEND = OnceKeywords.__optional_keys__
 
@@ -85,6 +86,7 @@ class Client:
         self._pollers = Pollers(broker, context.settler, tracing, context.timeout)
         self._queues = QueueVerbs(context, self._pollers)
         self._topics = TopicAdmin(context, codec, self._pollers)
+        self._webhooks = WebhookVerbs(context)
         self._staged = StagedPublishing(context, self._encoder, self._sender)
         self._requesting = Requesting(context, self._encoder, self._sender)
         codec.replier = self._requesting.reply
@@ -247,11 +249,7 @@ class Client:
             identity = publish_identity(said.get("producer"), said.get("sequence"), qos)
         if options is None and partition is None and batch_compression == "none" and not identity:
             begun = self._broker.publish_nowait(
-                topic,
-                rows,
-                qos=qos,
-                auto_create=may_create,
-                timeout=timeout,
+                topic, rows, qos=qos, auto_create=may_create, timeout=timeout
             )
             if isinstance(begun, Receipt):
                 self._turns.left -= 1
@@ -261,23 +259,12 @@ class Client:
             if begun is not None:
                 return await begun
             return await self._broker.publish(
-                topic,
-                rows,
-                qos=qos,
-                auto_create=may_create,
-                timeout=timeout,
+                topic, rows, qos=qos, auto_create=may_create, timeout=timeout
             )
         receipt = await self._sender.publish(
-            topic,
-            rows,
-            options,
-            partition,
-            qos=qos,
-            timeout=timeout,
-            auto_create=may_create,
-            batch_compression=batch_compression,
-            identity=identity,
-        )
+            topic, rows, options, partition, qos=qos, timeout=timeout, auto_create=may_create,
+            batch_compression=batch_compression, identity=identity,
+        )  # fmt: skip
         self._turns.left -= 1
         if self._turns.left <= 0:
             await self._turns.pause()
@@ -358,6 +345,13 @@ class Client:
     configure_topic = of_part("_topics", TopicAdmin.configure_topic)
     delete_topic = of_part("_topics", TopicAdmin.delete_topic)
     purge_topic = of_part("_topics", TopicAdmin.purge_topic)
+    create_webhook = of_part("_webhooks", WebhookVerbs.create_webhook)
+    webhooks = of_part("_webhooks", WebhookVerbs.webhooks)
+    webhook = of_part("_webhooks", WebhookVerbs.webhook)
+    pause_webhook = of_part("_webhooks", WebhookVerbs.pause_webhook)
+    resume_webhook = of_part("_webhooks", WebhookVerbs.resume_webhook)
+    test_webhook = of_part("_webhooks", WebhookVerbs.test_webhook)
+    delete_webhook = of_part("_webhooks", WebhookVerbs.delete_webhook)
     topics = of_part("_topics", TopicAdmin.topics)
     topic_info = of_part("_topics", TopicAdmin.topic_info)
     topic_stats = of_part("_topics", TopicAdmin.topic_stats)

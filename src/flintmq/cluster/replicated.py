@@ -28,8 +28,18 @@ from ..clock import Clock, SystemClock
 from ..engine.broker import Broker
 from ..errors import Closed, NotLeader
 from ..group_model import GroupInfo, GroupStats, InFlight, Ranges
-from ..model import Extent, Overflow, Receipt, Start, TopicInfo, TopicOptions, TopicStats
+from ..model import (
+    Definition,
+    Extent,
+    Overflow,
+    Receipt,
+    Start,
+    TopicInfo,
+    TopicOptions,
+    TopicStats,
+)
 from ..rows import Rows
+from ..webhook_model import WebhookAnswer, WebhookState
 
 PATIENCE_SECONDS = 10.0
 """How long a verb waits for somebody to lead."""
@@ -233,6 +243,20 @@ class ReplicatedBroker:
 
     async def stats_of(self, names: Sequence[str]) -> list[TopicStats | None]:
         return await self._look(lambda broker: broker.stats_of(names))
+
+    async def definitions(self, kind: str, topic: str | None = None) -> list[Definition]:
+        return await self._look(lambda broker: broker.definitions(kind, topic))
+
+    async def define(
+        self, kind: str, topic: str, name: str, value: bytes | None, version: int | None = None
+    ) -> int:
+        return await self._ask(lambda broker: broker.define(kind, topic, name, value, version))
+
+    async def webhook_states(self, topic: str | None = None) -> list[WebhookState]:
+        return await self._look(lambda broker: broker.webhook_states(topic))
+
+    async def test_webhook(self, topic: str, group: str) -> WebhookAnswer:
+        return await self._ask(lambda broker: broker.test_webhook(topic, group))
 
     async def open_reader(self, reading: ReaderOpening) -> ReaderApi:
         return await self._ask(lambda broker: broker.open_reader(reading))

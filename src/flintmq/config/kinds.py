@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -296,6 +297,18 @@ class Origins(Words):
 
     def convert(self, value: Any) -> tuple[str, ...]:
         return tuple(origin.lower() for origin in super().convert(value))
+
+
+class Networks(Words):
+    metavar = "NETWORK,..."
+    what = "addresses or networks such as 10.0.0.0/8"
+
+    def convert(self, value: Any) -> tuple[str, ...]:
+        words = super().convert(value)
+        try:
+            return tuple(str(ip_network(word, strict=False)) for word in words)
+        except ValueError:
+            raise UnfitValue(self.allowed) from None
 
 
 class NodeName(Kind):

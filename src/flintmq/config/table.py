@@ -31,6 +31,7 @@ from .kinds import (
     HostPort,
     Kind,
     LogLevels,
+    Networks,
     NodeAddresses,
     NodeName,
     Origins,
@@ -62,6 +63,7 @@ Group = Literal[
     "Connections",
     "Cluster",
     "HTTP for operations",
+    "Webhooks",
     "BlipMQ clients",
     "Logs and traces",
 ]
@@ -136,6 +138,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     http_max_wait: float = 60.0
     http_heartbeat_seconds: float = 15.0
     http_max_stream_seconds: float = 86_400.0
+    webhook_networks: tuple[str, ...] = ()
+    webhook_ca: Path | None = None
 
     blip: Address | None = None
     blip_api_keys: tuple[str, ...] = ()
@@ -500,6 +504,17 @@ GROUPS: Mapping[Group, Sequence[Setting]] = {
             "http_hosts", HostNames(),
             "Additional host names that HTTP requests may be sent to. Checked only while the "
             "broker has neither keys nor TLS.",
+        ),
+    ),
+    "Webhooks": (
+        Setting(
+            "webhook_networks", Networks(),
+            "Networks that webhooks may reach besides public addresses, for example "
+            "10.0.0.0/8 or 127.0.0.1.",
+        ),
+        Setting(
+            "webhook_ca", FilePath(can_be_off=True),
+            "CA file used to verify the targets of webhooks, in addition to the system's.",
         ),
     ),
     "BlipMQ clients": (

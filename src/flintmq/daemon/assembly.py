@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import logging
 import socket
+import ssl
+from ipaddress import ip_network
 from typing import Any, TypedDict
 
 import msgspec
 
+from ..client.client import Client
 from ..cluster.identity import check_alone
+from ..cluster.node import ClusterNode
 from ..config.table import SETTINGS, Config
 from ..engine.broker import Broker
 from ..engine.host import durable_broker
@@ -19,9 +23,11 @@ from ..net.server.gate import ApiKeyGate, gate_of
 from ..net.server.limits import Limits
 from ..net.server.slowing import MOST_SECONDS, Slowing
 from ..net.server.tls import ServerTls
+from ..net.tls.files import load_authorities
 from ..observe.logs import event
 from ..serde.codec import Codec
 from ..storage.filesystem import LocalFileSystem
+from ..webhooks.running import WebhookRunner
 
 _log = logging.getLogger(__name__)
 
@@ -176,3 +182,21 @@ def fitted_to_files(limits: Limits, files: int) -> Limits:
             connections=connections,
         )
     return msgspec.structs.replace(limits, connections=connections, backlog=backlog, told=told)
+
+
+def webhooks_of(config: Config, broker: Broker, node: ClusterNode | None) -> WebhookRunner:
+    """Delivers what is defined, while this node leads."""
+    tls = ssl.create_default_context()
+    if config.webhook_ca is not None:
+        load_authorities(tls, config.webhook_ca, name="webhook_ca")
+    runner = WebhookRunner(
+        Client(broker, Codec(), auto_create=False, timeout=None),
+        broker.shard.state.definitions,
+        leads=(lambda: True) if node is None else node.is_leading,
+        allowed=[ip_network(network) for network in config.webhook_networks],
+        tls=tls,
+    )
+    broker.deliver_webhooks_by(runner)
+    if node is not None:
+        node.on_leader_changed(lambda leader, term: runner.look_again())
+    return runner

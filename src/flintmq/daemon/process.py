@@ -36,6 +36,7 @@ from .assembly import (
     shown,
     slowness_of,
     tls_of,
+    webhooks_of,
 )
 from .clustering import NodePlace, joined, runs_alone
 from .notes import DirectoryNotes
@@ -111,6 +112,7 @@ class Daemon:
         )
         if place is not None and self._node is not None:
             place.serve(self._node, self._server)
+        self._webhooks = webhooks_of(config, self._broker, self._node)
         self._is_listening = self._is_closed = self._reloads_later = False
         self._http = None if config.http is None else self._http_server()
         self.http_address: tuple[str, int] | None = None
@@ -191,6 +193,7 @@ class Daemon:
                         if name not in self.addresses:
                             self.addresses[name] = await front_end.start(*place)
                     self._is_listening = True
+                    self._webhooks.start()
                     if self._place is not None:
                         self._place.listens(address)
                     on_ready(address)
@@ -381,6 +384,7 @@ class Daemon:
         if self._node is not None:
             self._node.hand_over()  # first: clients go on with the next leader at once
         self._broker.end_deliveries()
+        await self._webhooks.stop()
         async with asyncio.TaskGroup() as draining:
             draining.create_task(self._server.drain(seconds, self._is_worked_for))
             for front_end in front_ends:

@@ -19,6 +19,7 @@ from ..observe.logs import event
 from ..patterns import check_name, check_pattern
 from ..rows import Decoder
 from ..storage.loading import when_loaded
+from .definition_verbs import DefinitionVerbs
 from .figures import JournalFigures, TopicFigures
 from .group_verbs import GroupVerbs
 from .in_turn import InTurn
@@ -114,6 +115,11 @@ class Broker:
         letters = LetterVerbs(shard, topics)
         self.dead_letters, self.redrive = letters.dead_letters, letters.redrive
         self.discard = letters.discard
+
+        defining = DefinitionVerbs(shard)
+        self.definitions, self.define = defining.definitions, defining.define
+        self.webhook_states, self.test_webhook = defining.webhook_states, defining.test_webhook
+        self.deliver_webhooks_by = defining.deliver_webhooks_by
 
         groups = GroupVerbs(shard, topics, letters)
         self.join_group, self.groups = groups.join_group, groups.groups

@@ -231,6 +231,8 @@ class Checkpoints:
             time_ms=self._shard.clock.now_ms(),
             producer_limits=(remembered.age_ms, remembered.bytes_max),
             producer_time=remembered.time_ms,
+            definitions=state.definitions.all(),
+            last_definition=state.definitions.last_version,
         )
         self._plan = CheckpointPlan(head, state.staging.copy(), state.changed.copy(), state.changed)
         state.changed = set()

@@ -9,7 +9,7 @@
     kind u8   level u8   6 zeros   length u64   rows   batches      4: appends; as a stage
 
 A level is what whoever applies the command has to know beyond the first version; so far 1, of
-appends and of what many groups change.
+appends, of what many groups change, and of definitions.
 
 What a command says was decided before it was written; apply refuses nothing. Times are in it.
 """
@@ -187,6 +187,17 @@ class LimitProducers(msgspec.Struct, frozen=True, tag="limit_producers", array_l
     bytes_max: int
 
 
+class Define(msgspec.Struct, frozen=True, tag="define", array_like=True):
+    """A definition that belongs to a topic, a webhook for example: new or changed, or removed if
+    it has no value. Versions only grow."""
+
+    kind: str
+    topic: str
+    name: str
+    value: bytes | None
+    version: int
+
+
 TopicChange = (
     AdvanceFirstOffset
     | SetCursor
@@ -208,6 +219,7 @@ Change = (
     | BeginEpoch
     | LimitProducers
     | GroupChanges
+    | Define
     | TopicChange
 )
 
@@ -315,7 +327,7 @@ def topics_of(command: Command) -> Iterable[int]:
             return {row[0] for row in command.rows}
         case GroupChanges(changes):
             return {change.topic for change in changes}
-        case Stage() | AbortStages() | BeginEpoch() | LimitProducers():
+        case Stage() | AbortStages() | BeginEpoch() | LimitProducers() | Define():
             return ()
         case _:
             return (command.topic,)
@@ -332,7 +344,7 @@ def encode_command(command: Command) -> Sequence[Buffer]:
         return _encode_stage(command)
     if isinstance(command, Move):
         return _encode_move(command)
-    level = 1 if isinstance(command, GroupChanges) else 0
+    level = 1 if isinstance(command, GroupChanges | Define) else 0
     return (_KIND.pack(_STRUCT, level), msgspec.msgpack.encode(command))
 
 

@@ -114,6 +114,7 @@ async def restore(
     if manifest.producer_limits is not None:
         remembered.set_limits(*manifest.producer_limits)
     restore_staging(state.staging, manifest.stages, store)
+    state.definitions.restore(manifest.definitions, manifest.last_definition)
 
 
 @dataclass(slots=True)

@@ -40,7 +40,7 @@ from ..batch.checksum import crc32c
 from ..errors import Corrupt, FlintError, StorageFull, UnsupportedFormat
 from ..group_model import Order, Ranges
 from ..groups.queue_state import QueueState
-from ..model import TopicOptions
+from ..model import Definition, TopicOptions
 from .filesystem import FileSystem, bytes_in, read_file, replace_file
 from .segments import Section
 
@@ -162,6 +162,10 @@ class Manifest(msgspec.Struct, frozen=True):
     group: int = 0
     members: bytes = b""
     """Which nodes of a cluster keep copies, as `cluster/storage.py` writes it; empty: this one."""
+
+    definitions: list[Definition] = []
+    last_definition: int = 0
+    """The highest version that a definition ever had."""
 
     def files(self) -> set[str]:
         """The segments it refers to."""

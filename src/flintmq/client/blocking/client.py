@@ -138,6 +138,13 @@ class BlockingClient:
     topic_info = blocking(Client.topic_info)
     topic_stats = blocking(Client.topic_stats)
     stats_of = blocking(Client.stats_of)
+    create_webhook = blocking(Client.create_webhook)
+    webhooks = blocking(Client.webhooks)
+    webhook = blocking(Client.webhook)
+    pause_webhook = blocking(Client.pause_webhook)
+    resume_webhook = blocking(Client.resume_webhook)
+    test_webhook = blocking(Client.test_webhook)
+    delete_webhook = blocking(Client.delete_webhook)
 
     # --- the connection
 

@@ -27,6 +27,7 @@ from ..commands import (
     CommitStage,
     ConfigureTopics,
     CreateTopics,
+    Define,
     DeleteTopics,
     GroupChanges,
     LimitProducers,
@@ -35,6 +36,7 @@ from ..commands import (
     TopicChange,
     topics_of,
 )
+from .definitions import Definitions
 from .memory_log import TopicLogApi
 from .producers import Remembered
 from .staging import Staging
@@ -61,6 +63,7 @@ class ShardState:
         """What lease tokens have begun with, by the last checkpoint, or by an earlier version: who
         begins to lead takes a term above it. A checkpoint has the term here, so it may differ."""
         self.staging = staging
+        self.definitions = Definitions()
         self.remembered = Remembered()
         """Of durable topics: it follows from commands, and from nothing else."""
         self.remembered_in_memory = Remembered()
@@ -80,6 +83,7 @@ class ShardState:
         self.by_id.clear()
         self.last_topic_id = self.epoch = 0
         self.staging.clear()
+        self.definitions.clear()
         on_change, self.remembered = self.remembered.on_change, Remembered()
         self.remembered.on_change = on_change
         memory = self.remembered_in_memory
@@ -176,6 +180,7 @@ class ShardState:
             self.observer.topics_gone(gone)
         for topic in gone:
             topic.log.let_go()
+        self.definitions.topics_gone({topic.name.partition("/")[0] for topic in gone})
 
     def _commit(self, command: CommitStage) -> None:
         offsets = {place.topic: place.offset for place in command.places}
@@ -205,6 +210,9 @@ class ShardState:
     def _limit_producers(self, command: LimitProducers) -> None:
         self.remembered.set_limits(command.age_ms, command.bytes_max)
 
+    def _define(self, command: Define) -> None:
+        self.definitions.apply(command)
+
     def _begin_epoch(self, command: BeginEpoch) -> None:
         self.epoch = max(self.epoch, command.epoch)
 
@@ -221,4 +229,5 @@ _APPLY: dict[type, Callable[[ShardState, Any], None]] = {
     Move: ShardState._move,
     LimitProducers: ShardState._limit_producers,
     BeginEpoch: ShardState._begin_epoch,
+    Define: ShardState._define,
 }

@@ -334,6 +334,10 @@ class RemoteBroker:
     topic_info = _asks(BrokerApi.topic_info)
     topic_stats = _asks(BrokerApi.topic_stats)
     stats_of = _asks(BrokerApi.stats_of)
+    definitions = _asks(BrokerApi.definitions)
+    define = _asks(BrokerApi.define)
+    webhook_states = _asks(BrokerApi.webhook_states)
+    test_webhook = _asks(BrokerApi.test_webhook)
 
     # --- readers and feeds
 

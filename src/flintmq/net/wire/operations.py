@@ -24,6 +24,11 @@ import msgspec
 from ...broker_api import BrokerApi
 from ...model import Durability
 from . import rules
+from .cluster_map import ClusterMap as ClusterMap
+from .cluster_map import MapGroup as MapGroup
+from .cluster_map import MapNode as MapNode
+from .control import Control as Control
+from .definition_requests import DefineRequest, DefinitionsRequest, WebhookStatesRequest
 from .rules import Rule
 
 
@@ -51,6 +56,10 @@ class Op(IntEnum):
     BACKUP = 38
     PURGE_TOPIC = 39
     STATS_OF = 40
+    DEFINITIONS = 41
+    DEFINE = 42
+    WEBHOOK_STATES = 43
+    TEST_WEBHOOK = 44
     # --- readers and feeds
     OPEN_READER = 48
     OPEN_FEED = 49
@@ -88,10 +97,6 @@ class Op(IntEnum):
     RECEIPTS = 132
 
 
-class Control(msgspec.Struct, array_like=True, gc=False):
-    """The root of all control parts."""
-
-
 class OpenRequest(Control):
     """The first frame of a connection. With `session`, go on with one that lost its connection."""
 
@@ -116,38 +121,6 @@ class KnownTopic(Control):
     careful: bool = False
     """Publishing there may have to wait, or be refused for want of room."""
     ttl_ms: int | None = None
-
-
-class MapNode(Control):
-    """A node of a cluster, and where its clients connect."""
-
-    id: int
-    name: str
-    addresses: list[str]
-
-
-class MapGroup(Control):
-    """A group, and who leads it: 0 is nobody."""
-
-    id: int
-    leader: int
-    term: int
-    members: list[int]
-    committed: int = 0
-    applied: int = 0
-    """The last entry that is committed, and applied, as far as the node knows that says this."""
-    learners: list[int] = []
-    """Of the members, those that do not vote yet."""
-
-
-class ClusterMap(Control):
-    """Who the nodes of a cluster are, and who leads, as one of them knows it."""
-
-    cluster: bytes
-    nodes: list[MapNode]
-    groups: list[MapGroup]
-    node: int = 0
-    """The node that says this."""
 
 
 class OpenedReply(Control):
@@ -288,7 +261,7 @@ class OpenReaderRequest(Control):
     whole: bool = False
     """Of a partitioned topic: all partitions, or those that are named, as one."""
     partitions: list[int] | None = None
-    held: list[tuple[int, int, int]] = []
+    held: list[tuple[int, int, int]] = msgspec.field(default_factory=list)
     """Of a name, by one that was open before: what it was handed and does not know as committed;
     partition, first offset and behind the last."""
 
@@ -302,7 +275,7 @@ class OpenFeedRequest(Control):
 
 class StreamOpenedReply(Control):
     stream: int
-    positions: dict[int, int] = {}
+    positions: dict[int, int] = msgspec.field(default_factory=dict)
     """Of a reader, the next offset by partition."""
     missed: int = 0
     topic_id: int = 0
@@ -407,7 +380,7 @@ class CancelPieceRequest(Control):
 
 class CloseStreamRequest(Control):
     stream: int
-    unread: list[tuple[int, int, int]] = []
+    unread: list[tuple[int, int, int]] = msgspec.field(default_factory=list)
     """Rows that were taken and not looked at: partition, first offset, behind the last."""
 
 
@@ -494,7 +467,7 @@ class Fault(Control):
 
     kind: str
     text: str
-    facts: dict[str, Any] = {}
+    facts: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -558,6 +531,17 @@ OPERATIONS: dict[Op, Operation] = {
             Op.BACKUP, NameRequest, rules.EVERYTHING, BrokerApi.backup, once=True, is_long=True
         ),
         Operation(Op.PURGE_TOPIC, PurgeTopicRequest, rules.NAMED, BrokerApi.purge_topic, once=True),
+        Operation(Op.DEFINITIONS, DefinitionsRequest, rules.ADMINISTER_ANY, BrokerApi.definitions),
+        Operation(Op.DEFINE, DefineRequest, rules.ADMINISTER, BrokerApi.define, once=True),
+        Operation(
+            Op.WEBHOOK_STATES,
+            WebhookStatesRequest,
+            rules.ADMINISTER_ANY,
+            BrokerApi.webhook_states,
+        ),
+        Operation(
+            Op.TEST_WEBHOOK, GroupNameRequest, rules.ADMINISTER, BrokerApi.test_webhook, once=True
+        ),
         Operation(Op.OPEN_READER, OpenReaderRequest, rules.CONSUME),
         Operation(Op.OPEN_FEED, OpenFeedRequest, rules.FEED),
         Operation(Op.TAKE, TakeRequest, rules.STREAM),

@@ -117,6 +117,13 @@ def _everything(asker: Asker, control: Any) -> None:
     asker.access.require_all_of("administer", ">")
 
 
+def _administers_one_or_all(asker: Asker, control: Any) -> None:
+    if control.topic is None:
+        _everything(asker, control)
+    else:
+        ADMINISTER.check(asker, control)
+
+
 def _stages(asker: Asker, control: Any) -> None:
     for topic in control.topics:
         asker.access.require("publish", _checked(topic))
@@ -154,6 +161,9 @@ PUBLISH = _topic("publish")
 PUBLISH_EACH = Rule(PUBLISH.text, _publishes_each)
 CONSUME = _topic("consume")
 ADMINISTER = _topic("administer")
+ADMINISTER_ANY = Rule(
+    "`administer` on the topic; on `>` where none is named", _administers_one_or_all
+)
 LOOK = Rule("`consume` or `administer` on the topic", _looks)
 SEE = Rule("any permission on the topic", _sees)
 SEE_EACH = Rule(SEE.text, _sees_each)

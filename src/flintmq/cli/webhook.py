@@ -1,0 +1,235 @@
+"""`flintmq webhook`: have the broker send the messages of a group to a URL."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from ..client.client import Client
+from ..webhook_model import Webhook, WebhookKeywords, WebhookState
+from .command_group import CommandGroup
+from .connecting import Target, server_options
+from .exit_codes import FAILED
+from .look import print_table
+from .names import GROUP, TOPIC
+from .shared import confirm, hint, output_option, show, yes_option
+
+
+@click.group("webhook", cls=CommandGroup)
+def command() -> None:
+    """Create, list, test and pause webhooks: groups whose messages go to a URL.
+
+    \b
+    Examples:
+      flintmq webhook add orders crm https://crm.example.com/hook
+      flintmq webhook ls
+      flintmq webhook test orders crm
+      flintmq webhook pause orders crm
+    """
+
+
+@command.command("add")
+@click.argument("topic", type=TOPIC)
+@click.argument("group", type=GROUP)
+@click.argument("url")
+@click.option("--secret", metavar="WHSEC", help="Secret that signs requests. Default: a new one.")
+@click.option(
+    "--header", "headers", multiple=True, metavar="NAME=VALUE", help="Send a header. Repeatable."
+)
+@click.option("--concurrency", type=int, default=4, show_default=True, help="Requests in flight.")
+@click.option("--rate", type=float, metavar="N", help="Maximum requests per second.")
+@click.option(
+    "--timeout", type=float, default=15.0, show_default=True, help="Seconds to wait for an answer."
+)
+@click.option(
+    "--retries", type=int, metavar="N", help="Retries of a message. Default: by max_deliveries."
+)
+@click.option("--order", type=click.Choice(["priority", "key", "log"]), help="Order of the group.")
+@click.option("--filter", metavar="EXPRESSION", help="Send only messages that pass.")
+@click.option("--start", metavar="WHERE", help="Where a new group starts: earliest or latest.")
+@click.option("--replace", is_flag=True, help="Change the webhook if there is one.")
+@output_option
+@server_options
+def add(
+    target: Target,
+    topic: str,
+    group: str,
+    url: str,
+    secret: str | None,
+    headers: tuple[str, ...],
+    replace: bool,
+    output: str,
+    **said: Any,
+) -> int:
+    """Send the messages of a group to a URL, as signed POST requests.
+
+    A 2xx answer acknowledges a message. Other answers are retried, then the message becomes a dead
+    letter. While the target cannot be reached, messages wait. The secret is shown once: the target
+    needs it to verify the signature (https://www.standardwebhooks.com describes it).
+
+    \b
+    Examples:
+      flintmq webhook add orders crm https://crm.example.com/hook
+      flintmq webhook add orders crm https://crm.example.com/hook --order key --retries 10
+    """
+    chosen: WebhookKeywords = {name: value for name, value in said.items() if value is not None}  # type: ignore[assignment]
+    if headers:
+        pairs = [header.partition("=") for header in headers]
+        chosen["headers"] = {name.strip(): value.strip() for name, _, value in pairs}
+
+    async def work(mq: Client) -> Webhook:
+        return await mq.create_webhook(
+            topic, group=group, url=url, secret=secret, replace=replace, **chosen
+        )
+
+    made = target.ask(work)
+
+    def tell() -> None:
+        click.echo(f"Webhook created (topic {topic}, group {group}). Secret: {made.secret}")
+
+    show(output, made, tell)
+    return 0
+
+
+@command.command("ls")
+@click.argument("topic", type=TOPIC, required=False)
+@output_option
+@server_options
+def ls(target: Target, topic: str | None, output: str) -> int:
+    """List webhooks and how they are doing.
+
+    \b
+    Examples:
+      flintmq webhook ls
+      flintmq webhook ls orders --output json
+    """
+
+    async def work(mq: Client) -> list[WebhookState]:
+        return await mq.webhooks(topic)
+
+    found = target.ask(work)
+    if not found and output != "json":
+        hint("no webhooks")
+    rows = [
+        (
+            *(one.topic, one.group, one.condition, f"{one.delivered:,}", f"{one.retried:,}"),
+            *(f"{one.dead:,}", one.url),
+        )
+        for one in found
+    ]
+    heads = ["TOPIC", "GROUP", "STATE", "DELIVERED", "RETRIED", "DEAD", "URL"]
+    show(output, found, lambda: print_table(heads, rows) if rows else None)
+    return 0
+
+
+@command.command("show")
+@click.argument("topic", type=TOPIC)
+@click.argument("group", type=GROUP)
+@output_option
+@server_options
+def show_one(target: Target, topic: str, group: str, output: str) -> int:
+    """Show one webhook: its settings, state and last error. The secret is not shown.
+
+    \b
+    Examples:
+      flintmq webhook show orders crm
+    """
+
+    async def work(mq: Client) -> dict[str, Any]:
+        webhook = await mq.webhook(topic, group)
+        states = [one for one in await mq.webhooks(topic) if one.group == group]
+        facts: dict[str, Any] = {
+            name: getattr(webhook, name)
+            for name in Webhook.__struct_fields__
+            if name not in ("secret", "headers", "paused")
+        }
+        facts["headers"] = sorted(webhook.headers)
+        for state in states:
+            facts |= {name: getattr(state, name) for name in WebhookState.__struct_fields__}
+        return facts
+
+    facts = target.ask(work)
+
+    def tell() -> None:
+        width = max(map(len, facts))
+        for name, value in facts.items():
+            shown = "-" if value is None or value == [] else value
+            click.echo(f"{name.replace('_', ' '):{width}}  {shown}")
+
+    show(output, facts, tell)
+    return 0
+
+
+@command.command("test")
+@click.argument("topic", type=TOPIC)
+@click.argument("group", type=GROUP)
+@output_option
+@server_options
+def test(target: Target, topic: str, group: str, output: str) -> int:
+    """Send a test request now. Exit code 1 if the target does not accept it.
+
+    \b
+    Examples:
+      flintmq webhook test orders crm
+    """
+    answer = target.ask(lambda mq: mq.test_webhook(topic, group))
+
+    def tell() -> None:
+        if answer.ok:
+            click.echo(f"Accepted with HTTP {answer.status} in {answer.seconds * 1000:.0f} ms.")
+        else:
+            click.echo(f"Not accepted: {answer.error}")
+
+    show(output, answer, tell)
+    return 0 if answer.ok else FAILED
+
+
+@command.command("pause")
+@click.argument("topic", type=TOPIC)
+@click.argument("group", type=GROUP)
+@server_options
+def pause(target: Target, topic: str, group: str) -> int:
+    """Send nothing until resumed. Messages wait.
+
+    \b
+    Examples:
+      flintmq webhook pause orders crm
+    """
+    target.ask(lambda mq: mq.pause_webhook(topic, group))
+    click.echo(f"Webhook paused (topic {topic}, group {group}).")
+    return 0
+
+
+@command.command("resume")
+@click.argument("topic", type=TOPIC)
+@click.argument("group", type=GROUP)
+@server_options
+def resume(target: Target, topic: str, group: str) -> int:
+    """Send messages again, also after the target answered 410 Gone.
+
+    \b
+    Examples:
+      flintmq webhook resume orders crm
+    """
+    target.ask(lambda mq: mq.resume_webhook(topic, group))
+    click.echo(f"Webhook resumed (topic {topic}, group {group}).")
+    return 0
+
+
+@command.command("rm")
+@click.argument("topic", type=TOPIC)
+@click.argument("group", type=GROUP)
+@yes_option
+@server_options
+def rm(target: Target, topic: str, group: str, yes: bool) -> int:
+    """Delete a webhook. The group and its messages stay.
+
+    \b
+    Examples:
+      flintmq webhook rm orders crm --yes
+    """
+    confirm(f"Delete the webhook of topic {topic}, group {group}?", yes)
+    target.ask(lambda mq: mq.delete_webhook(topic, group))
+    click.echo(f"Webhook deleted (topic {topic}, group {group}).")
+    return 0

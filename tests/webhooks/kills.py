@@ -1,0 +1,119 @@
+"""Kill a broker that delivers webhooks, again and again, and judge what the target got.
+
+    python -m tests.webhooks.kills --rounds 20
+
+The target is in this process. Every message that was acknowledged has to arrive at least once, and
+those of a key in their order: what arrives for the first time never comes before one that was
+published earlier.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import signal
+import socket
+import sys
+import tempfile
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+
+import flintmq
+
+from .targets import OK, Got, Target, answer, target
+
+KEYS = 5
+
+
+async def start(directory: Path, port: int) -> tuple[asyncio.subprocess.Process, str]:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "flintmq.cli", "serve", "--data-dir", str(directory)),
+        *("--listen", f"127.0.0.1:{port}", "--webhook-networks", "127.0.0.0/8"),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    assert process.stdout is not None
+    line = (await process.stdout.readline()).decode()
+    return process, line.split("ready at ")[1].split(",")[0].strip()
+
+
+async def publish(
+    mq: flintmq.Client, acknowledged: dict[str, list[int]], stopping: asyncio.Event
+) -> None:
+    number = 0
+    while not stopping.is_set():
+        key = f"key{number % KEYS}"
+        await mq.publish("orders", b"%d" % number, key=key)
+        acknowledged.setdefault(key, []).append(number)
+        number += 1
+
+
+def judged(acknowledged: dict[str, list[int]], there: Target) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    delivered = [got for got in there.got if got.headers.get("x-accepted") == "yes"]
+    for key, wanted in acknowledged.items():
+        got = [int(one.body) for one in delivered if one.headers["x-flint-key"] == key]
+        first = list(dict.fromkeys(got))
+        counts["acknowledged"] += len(wanted)
+        counts["lost"] += len(set(wanted) - set(got))
+        counts["repeated"] += len(got) - len(first)
+        counts["out of order"] += sum(a > b for a, b in pairwise(first))
+    counts["requests"] = len(there.got)
+    return counts
+
+
+async def run(rounds: int, seed: int) -> Counter[str]:
+    chance = random.Random(seed)
+
+    def moody(got: Got) -> bytes:
+        if chance.random() < 0.05:
+            return answer(chance.choice([500, 503]), b"", "retry-after: 0")
+        got.headers["x-accepted"] = "yes"
+        return OK
+
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = found.getsockname()[1]
+    acknowledged: dict[str, list[int]] = {}
+    with tempfile.TemporaryDirectory() as directory:
+        async with target(moody) as there:
+            process, url = await start(Path(directory), port)
+            stopping = asyncio.Event()
+            try:
+                async with flintmq.connect(url, timeout=120) as mq:
+                    await mq.create_topic("orders", max_deliveries=None)
+                    await mq.create_webhook(
+                        "orders", group="hook", url=there.url, order="key", backoff=0.05,
+                        backoff_max=0.2, concurrency=8, retries=1000,
+                    )  # fmt: skip
+                    publishing = asyncio.create_task(publish(mq, acknowledged, stopping))
+                    for _ in range(rounds):
+                        await there.wait_for(len(there.got) + chance.randint(20, 200))
+                        process.send_signal(signal.SIGKILL)
+                        await process.wait()
+                        process, _ = await start(Path(directory), port)
+                    stopping.set()
+                    await publishing
+                    while (await mq.group_stats("orders", "hook")).lag:
+                        await there.wait_a_moment()
+            finally:
+                process.send_signal(signal.SIGTERM)
+                await process.wait()
+    return Counter(rounds=rounds) + judged(acknowledged, there)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.webhooks.kills", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    counts = asyncio.run(run(options.rounds, options.seed))
+    print(json.dumps(counts))
+    return 1 if counts["lost"] or counts["out of order"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

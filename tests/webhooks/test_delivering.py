@@ -1,0 +1,318 @@
+"""Webhooks with real sockets: a broker in this process, and targets that answer as they like."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from ipaddress import ip_network
+from pathlib import Path
+
+import pytest
+import trustme
+
+import flintmq
+from flintmq.engine.broker import Broker
+from flintmq.testing import ManualClock
+from flintmq.webhook_model import WebhookState
+from flintmq.webhooks import delivering
+from flintmq.webhooks.request import signature
+from flintmq.webhooks.running import WebhookRunner
+
+from .targets import OK, Got, answer, target
+
+LOOPBACK = (ip_network("127.0.0.0/8"),)
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delivering, "PROBE_SECONDS", (0.01, 0.05))
+
+
+@asynccontextmanager
+async def running(
+    tls: ssl.SSLContext | None = None, allowed: tuple[object, ...] = LOOPBACK
+) -> AsyncIterator[flintmq.Client]:
+    async with flintmq.connect("memory://") as mq:
+        broker = mq._broker
+        assert isinstance(broker, Broker)
+        runner = WebhookRunner(
+            mq,
+            broker.shard.state.definitions,
+            leads=lambda: True,
+            allowed=allowed,  # type: ignore[arg-type]
+            tls=tls,
+        )
+        broker.deliver_webhooks_by(runner)
+        runner.start()
+        try:
+            yield mq
+        finally:
+            await runner.stop()
+
+
+async def state_when(mq: flintmq.Client, **wanted: object) -> WebhookState:
+    while True:
+        [state] = await mq.webhooks("orders")
+        if all(getattr(state, name) == value for name, value in wanted.items()):
+            return state
+        await asyncio.sleep(0.005)
+
+
+async def webhook(mq: flintmq.Client, to: str, **said: object) -> flintmq.Webhook:
+    await mq.create_topic("orders")
+    return await mq.create_webhook("orders", group="hook", url=to, backoff=0.01, **said)  # type: ignore[arg-type]
+
+
+async def test_messages_are_posted_signed_and_acknowledged() -> None:
+    async with running() as mq, target() as there:
+        made = await webhook(mq, there.url, headers={"authorization": "Bearer 1"})
+        await mq.publish("orders", {"id": 42}, key="k1", headers={"Region": "eu"})
+        [got] = await there.wait_for(1)
+
+        assert got.body == b'{"id":42}'
+        assert got.path == "/hook"
+        assert got.headers["content-type"] == "application/json"
+        assert got.headers["x-flint-key"] == "k1"
+        assert got.headers["x-flint-header-region"] == "eu"
+        assert got.headers["x-flint-topic"] == "orders"
+        assert got.headers["x-flint-offset"] == "0"
+        assert got.headers["authorization"] == "Bearer 1"
+        id, time = got.headers["webhook-id"], int(got.headers["webhook-timestamp"])
+        assert got.headers["webhook-signature"] == signature(made.secret, id, time, got.body)
+        state = await state_when(mq, delivered=1)
+        assert state.condition == "delivering"
+        assert (await mq.group_stats("orders", "hook")).lag == 0
+
+
+async def test_connections_are_kept_and_requests_go_side_by_side() -> None:
+    async with running() as mq, target() as there:
+        await webhook(mq, there.url, concurrency=3)
+        await mq.publish_batch("orders", [b"%d" % n for n in range(60)])
+        await state_when(mq, delivered=60)
+        assert sorted(int(got.body) for got in there.got) == list(range(60))
+        assert there.connections <= 3
+
+
+async def test_a_message_that_fails_is_sent_again_under_its_id_then_is_a_dead_letter() -> None:
+    async with running() as mq, target(lambda got: answer(500, b"no such order")) as there:
+        await webhook(mq, there.url, retries=2)
+        await mq.publish("orders", b"bad")
+        state = await state_when(mq, dead=1)
+
+        assert len(there.got) == 3
+        assert len({got.headers["webhook-id"] for got in there.got}) == 1
+        assert [got.headers["x-flint-delivery-count"] for got in there.got] == ["1", "2", "3"]
+        assert (state.retried, state.last_status) == (2, 500)
+        [letter] = await mq.dead_letters("orders", "hook")
+        assert letter.reason == "HTTP 500: no such order"
+
+
+async def test_without_retries_the_topic_says_how_often() -> None:
+    async with running() as mq, target(lambda got: answer(400)) as there:
+        await mq.create_topic("orders", max_deliveries=2)
+        await webhook(mq, there.url)
+        await mq.publish("orders", b"bad")
+        await state_when(mq, dead=1)
+        assert len(there.got) == 2
+
+
+async def test_while_the_target_is_down_messages_wait_and_their_attempts_do_not_count() -> None:
+    async with running() as mq:
+        async with target() as there:
+            pass  # nobody listens there any more
+        await webhook(mq, there.url, retries=0)
+        await mq.publish_batch("orders", [b"1", b"2", b"3"])
+        state = await state_when(mq, condition="down")
+        assert state.last_error
+        assert state.next_attempt_seconds is not None
+
+        async with target(port=there.port) as back:
+            await state_when(mq, delivered=3, condition="delivering")
+            assert {got.headers["x-flint-delivery-count"] for got in back.got} == {"1"}
+        assert await mq.dead_letters("orders", "hook") == []
+
+
+async def test_a_target_that_is_busy_is_left_alone_as_long_as_it_says() -> None:
+    answers = [answer(503, b"", "retry-after: 0.02"), answer(429, b"", "retry-after: 0"), OK]
+    async with running() as mq, target(lambda got: answers.pop(0)) as there:
+        await webhook(mq, there.url, retries=0)
+        await mq.publish("orders", b"x")
+        await state_when(mq, delivered=1)
+        assert len(there.got) == 3
+
+
+async def test_a_target_that_is_gone_pauses_its_webhook() -> None:
+    async with running() as mq, target(lambda got: answer(410)) as there:
+        await webhook(mq, there.url)
+        await mq.publish("orders", b"x")
+        await state_when(mq, condition="paused")
+        assert (await mq.webhook("orders", "hook")).paused
+
+        there.answering = lambda got: OK
+        await mq.resume_webhook("orders", "hook")
+        await state_when(mq, delivered=1)
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (None, "no answer within 0.05 s"),
+        (b"", "closed the connection"),
+        (b"ssh-2.0 hello\r\n\r\n", "did not answer in HTTP"),
+        (b"HTTP/1.1 200 OK\r\nx: " + b"y" * 300_000, "did not answer in HTTP"),
+        (answer(302, b"", "location: http://127.0.0.1:1/"), "redirects to http://127.0.0.1:1/"),
+    ],
+    ids=["silence", "hung up", "another protocol", "an endless head", "a redirect"],
+)
+async def test_what_is_no_good_answer_is_a_failure_of_the_message(
+    said: bytes | None, why: str
+) -> None:
+    async with running() as mq, target(lambda got: said) as there:
+        await webhook(mq, there.url, retries=0, timeout=0.05 if said is None else 5.0)
+        await mq.publish("orders", b"x")
+        await state_when(mq, dead=1)
+        [letter] = await mq.dead_letters("orders", "hook")
+        assert why in letter.reason
+
+
+async def test_an_answer_without_end_counts_by_its_status_and_costs_its_connection_only() -> None:
+    endless = b"HTTP/1.1 200 OK\r\ncontent-length: 10000000000\r\n\r\n" + bytes(1_000_000)
+    async with running() as mq, target(lambda got: endless) as there:
+        await webhook(mq, there.url, concurrency=1)
+        await mq.publish_batch("orders", [b"1", b"2"])
+        await state_when(mq, delivered=2)
+        assert there.connections == 2
+
+
+async def test_an_address_of_the_broker_s_own_network_is_not_reached() -> None:
+    async with running(allowed=()) as mq, target() as there:
+        await webhook(mq, there.url.replace("127.0.0.1", "localhost"))
+        await mq.publish("orders", b"x")
+        state = await state_when(mq, condition="down")
+        assert "webhook_networks" in state.last_error
+        assert there.connections == 0
+
+
+async def test_a_certificate_is_verified_and_messages_wait_for_a_good_one() -> None:
+    good, bad = trustme.CA(), trustme.CA()
+    trusting = ssl.create_default_context()
+    good.configure_trust(trusting)
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    bad.issue_cert("localhost").configure_cert(server)
+    async with running(tls=trusting) as mq:
+        async with target(tls=server) as there:
+            to = there.url.replace("http://127.0.0.1", "https://localhost")
+            await webhook(mq, to, retries=0)
+            await mq.publish("orders", b"x")
+            state = await state_when(mq, condition="down")
+            assert "CERTIFICATE_VERIFY_FAILED" in state.last_error
+            assert there.got == []
+        renewed = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        good.issue_cert("localhost").configure_cert(renewed)
+        async with target(tls=renewed, port=there.port):
+            await state_when(mq, delivered=1)
+
+
+async def test_messages_of_a_key_go_in_order_one_after_the_other() -> None:
+    def first_fails(got: Got) -> bytes:
+        return answer(500) if got.headers["x-flint-delivery-count"] == "1" else OK
+
+    async with running() as mq, target(first_fails) as there:
+        await webhook(mq, there.url, order="key", concurrency=8)
+        for n in range(12):
+            await mq.publish("orders", b"%d" % n, key=f"key{n % 3}")
+        await state_when(mq, delivered=12)
+        good = [got for got in there.got if got.headers["x-flint-delivery-count"] == "2"]
+        for key in ("key0", "key1", "key2"):
+            numbers = [int(got.body) for got in good if got.headers["x-flint-key"] == key]
+            assert numbers == sorted(numbers)
+
+
+async def test_a_rate_spreads_requests_over_time() -> None:
+    async with running() as mq, target() as there:
+        await webhook(mq, there.url, rate=50.0)
+        await mq.publish_batch("orders", [b"x"] * 5)
+        began = asyncio.get_running_loop().time()
+        await state_when(mq, delivered=5)
+        assert asyncio.get_running_loop().time() - began > 0.05  # as many at once would take none
+
+
+async def test_pausing_keeps_messages_and_deleting_keeps_the_group() -> None:
+    async with running() as mq, target() as there:
+        await webhook(mq, there.url)
+        await mq.pause_webhook("orders", "hook")
+        await state_when(mq, condition="paused")
+        await mq.publish("orders", b"x")
+        await mq.delete_webhook("orders", "hook")
+        assert await mq.webhooks() == []
+        assert (await mq.group_stats("orders", "hook")).lag == 1
+        assert there.got == []
+        [message] = await mq.poll("orders", "hook")
+        assert message.delivery_count == 1
+
+
+async def test_a_webhook_is_changed_only_where_that_is_said() -> None:
+    async with running() as mq, target() as there, target() as other:
+        made = await webhook(mq, there.url)
+        assert await webhook(mq, there.url) == made
+        with pytest.raises(flintmq.InvalidRequest, match="replace=True"):
+            await webhook(mq, other.url)
+        changed = await webhook(mq, other.url, replace=True)
+        assert changed.secret == made.secret
+        await mq.publish("orders", b"x")
+        await other.wait_for(1)
+        assert there.got == []
+
+
+async def test_a_test_request_is_sent_at_once_and_its_answer_returned() -> None:
+    async with running() as mq, target() as there:
+        await webhook(mq, there.url)
+        await state_when(mq, condition="delivering")
+        assert (await mq.test_webhook("orders", "hook")).status == 204
+        assert there.got[0].body == b'{"type":"flintmq.test","data":{}}'
+        there.answering = lambda got: answer(404)
+        answered = await mq.test_webhook("orders", "hook")
+        assert not answered.ok
+        assert answered.error == "HTTP 404"
+
+
+async def test_a_webhook_goes_with_its_topic() -> None:
+    async with running() as mq, target() as there:
+        await webhook(mq, there.url)
+        await mq.delete_topic("orders")
+        assert await mq.webhooks() == []
+
+
+async def test_partitions_are_delivered_by_one_webhook() -> None:
+    async with running() as mq, target() as there:
+        await mq.create_topic("orders", partitions=3)
+        await webhook(mq, there.url)
+        for n in range(9):
+            await mq.publish("orders", b"%d" % n, key=str(n))
+        await state_when(mq, delivered=9)
+        assert len({got.headers["webhook-id"] for got in there.got}) == 9
+
+
+async def test_a_webhook_survives_a_restart(tmp_path: Path) -> None:
+    url = f"file://{tmp_path}"
+    async with flintmq.connect(url) as mq:
+        await mq.create_topic("orders")
+        made = await mq.create_webhook("orders", group="hook", url="https://a.example/")
+        assert [one.condition for one in await mq.webhooks()] == ["stopped"]
+        with pytest.raises(flintmq.InvalidRequest, match="flintmq serve"):
+            await mq.test_webhook("orders", "hook")
+    async with flintmq.connect(url, clock=ManualClock()) as mq:
+        assert await mq.webhook("orders", "hook") == made
+
+
+async def test_who_changes_a_definition_at_the_same_time_hears_of_it() -> None:
+    async with flintmq.connect("memory://") as mq:
+        await mq.create_topic("orders")
+        version = await mq._broker.define("thing", "orders", "a", b"1", 0)
+        with pytest.raises(flintmq.DefinitionChanged):
+            await mq._broker.define("thing", "orders", "a", b"2", 0)
+        assert await mq._broker.define("thing", "orders", "a", b"2", version) > version
+        [found] = await mq._broker.definitions("thing")
+        assert found.value == b"2"
