@@ -12,8 +12,10 @@ import pytest
 import flintmq
 from flintmq.config.docs import sample
 from flintmq.config.kinds import Choice, UnfitValue
+from flintmq.config.mistakes import why_not
 from flintmq.config.settings import ConfigInvalid, resolve
-from flintmq.config.table import BY_NAME, SETTINGS, Config, Setting, changed, why_not
+from flintmq.config.table import BY_NAME, SETTINGS, Config, Setting
+from flintmq.daemon.reloading import changed
 
 SOURCES = Path(flintmq.__file__).parent
 

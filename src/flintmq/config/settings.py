@@ -13,15 +13,8 @@ from ..errors import InvalidRequest, MissingExtra
 from .between import problems_between
 from .files import ConfigEntry, FileUnreadable, read_entries
 from .kinds import TableKind, UnfitValue, flat
-from .table import (
-    BY_NAME,
-    SETTINGS,
-    Config,
-    Setting,
-    nearest,
-    variable_of,
-    why_not,
-)
+from .mistakes import nearest, why_not
+from .table import BY_NAME, SETTINGS, Config, Setting, variable_of
 
 FILE_VARIABLE = variable_of("config")
 

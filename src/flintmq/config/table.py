@@ -8,7 +8,7 @@ flag. Defaults are those of `Config`; everything else about a setting is in its 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -38,7 +38,6 @@ from .kinds import (
     Seconds,
     Share,
     TopicDefaults,
-    UnfitValue,
     Words,
 )
 
@@ -574,26 +573,6 @@ GROUPS: Mapping[Group, Sequence[Setting]] = {
 }  # fmt: skip
 SETTINGS = tuple(replace(row, group=group) for group, rows in GROUPS.items() for row in rows)
 BY_NAME = {setting.name: setting for setting in SETTINGS}
-
-
-def nearest(name: str, known: Iterable[str] = tuple(BY_NAME), *, cutoff: float = 0.6) -> str | None:
-    """The known name most similar to `name`, if there is one."""
-    import difflib  # for those who make mistakes
-
-    wanted = name.strip().lower().replace("-", "_")
-    found = difflib.get_close_matches(wanted, list(known), n=1, cutoff=cutoff)
-    return found[0] if found else None
-
-
-def why_not(setting: Setting, value: Any, unfit: UnfitValue) -> str:
-    """What is wrong with a value. A secret value is not repeated."""
-    said = "" if setting.secret else f", not {value!r}"
-    return f"{setting.name} must be {unfit}{said}"
-
-
-def changed(before: Config, after: Config) -> list[Setting]:
-    """The settings that differ."""
-    return [s for s in SETTINGS if getattr(before, s.name) != getattr(after, s.name)]
 
 
 def described(values: Mapping[str, Any], sources: Mapping[str, str]) -> dict[str, dict[str, Any]]:

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import msgspec
 
-from ..config.table import Config, changed
+from ..config.table import SETTINGS, Config, Setting
 from ..errors import FlintError
 from ..observe.logs import event
 from .exposure import check_exposure
@@ -102,3 +102,8 @@ class Reloading:
                 with suppress(FlintError):  # the first error is the one that is logged
                     apply(after, before)
             raise
+
+
+def changed(before: Config, after: Config) -> list[Setting]:
+    """The settings that differ."""
+    return [s for s in SETTINGS if getattr(before, s.name) != getattr(after, s.name)]

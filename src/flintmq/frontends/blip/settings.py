@@ -13,8 +13,9 @@ from typing import Any
 
 from ...config.files import TOML, YAML, ConfigEntry, FileUnreadable, read_entries, toml_entries
 from ...config.kinds import UnfitValue, flat
+from ...config.mistakes import why_not
 from ...config.settings import Resolved, resolve
-from ...config.table import BY_NAME, why_not
+from ...config.table import BY_NAME
 from ...errors import InvalidRequest, MissingExtra
 from ...fsync_policy import FsyncPolicy
 

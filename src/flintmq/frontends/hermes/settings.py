@@ -11,8 +11,9 @@ from pathlib import Path
 
 from ...config.between import HERMES_NODE, hermes_node_name
 from ...config.kinds import UnfitValue
+from ...config.mistakes import why_not
 from ...config.settings import Resolved, resolve
-from ...config.table import BY_NAME, Config, Setting, why_not
+from ...config.table import BY_NAME, Config, Setting
 
 PREFIX = "HERMESMQ_"
 OURS = {
