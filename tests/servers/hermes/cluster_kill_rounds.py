@@ -36,9 +36,17 @@ class Load:
         self.is_over = False
         self.answered = 0
         """How many produces were answered."""
+        self._clients: list[RoamingClient] = []
 
-    def client(self) -> RoamingClient:
-        return RoamingClient(self.nodes, lambda: self.is_over)
+    def client(self, *, to_the_end: bool = False) -> RoamingClient:
+        """`to_the_end`: it asks until it is answered."""
+        client = RoamingClient(self.nodes, lambda: self.is_over and not to_the_end)
+        self._clients.append(client)
+        return client
+
+    async def close(self) -> None:
+        for client in self._clients:
+            await client.close()
 
     def run(self) -> list[asyncio.Task[None]]:
         works: list[Coroutine[Any, Any, None]] = [
@@ -73,7 +81,7 @@ class Load:
 
     async def poll_and_ack(self) -> None:
         """Each ack goes to whoever leads by then, and all of them do."""
-        polling, acking = self.client(), RoamingClient(self.nodes, lambda: False)
+        polling, acking = self.client(), self.client(to_the_end=True)
         while not self.is_over:
             await self.ack_all(await self.poll(polling, GROUP, max=20, wait_ms=500), acking)
 
@@ -159,6 +167,7 @@ async def rounds(directory: Path, count: int, seed: int) -> list[float]:
                 raise outcome
         load.is_over = False
         stored, acked = await check(load)
+        await load.close()
         print(f"{stored:,} stored, all of those that were answered; {acked:,} acked, each once")
     return pauses
 

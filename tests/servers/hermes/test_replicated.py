@@ -197,6 +197,19 @@ async def test_an_ack_that_no_majority_has_confirmed_is_not_answered_with_ok(
             await client.ack("t", item.lease_id)
 
 
+async def test_a_poll_is_answered_only_with_what_a_majority_knows_of(tmp_path: Path) -> None:
+    """Else the next leader would not understand its lease ids."""
+    async with hermes_cluster(Cluster(tmp_path)) as hermes:
+        leader, client = await hermes.leader()
+        for payload in (b"0", b"1"):
+            await client.produce("t", payload)
+        await client.poll("t", max=1)
+        hermes.cluster.network.cut_off(leader)
+        with pytest.raises(Refused, match="not_leader"):
+            await client.poll("t", max=1)
+        hermes.cluster.network.heal()
+
+
 async def test_w8_without_a_majority_nobody_claims_to_lead_and_requests_fail(
     tmp_path: Path,
 ) -> None:
