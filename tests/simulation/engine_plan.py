@@ -35,6 +35,8 @@ class EnginePlan:
     rest_seconds: float
     topics: tuple[str, ...]
     publishers: int
+    plain_publishers: int
+    """How many of them publish without a name."""
     consumers: int
     stagers: int
     order: Order
@@ -63,6 +65,7 @@ def draw_engine_plan(random: Random) -> EnginePlan:
         rest_seconds=random.choice((0.1, 0.2, 0.5)),
         topics=("a", "b")[: random.choice((1, 2))],
         publishers=random.choice((1, 2, 3)),
+        plain_publishers=random.choice((0, 1)),
         consumers=random.choice((0, 1, 2, 3)),
         stagers=random.choice((0, 1, 1)),
         order=random.choice(("priority", "priority", "key")),

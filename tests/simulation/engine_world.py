@@ -227,7 +227,10 @@ class EngineWorld:
             await self.start(id)
         plan = self.plan
         clients = [
-            *(EnginePublisher(self, f"publisher {n}") for n in range(plan.publishers)),
+            *(
+                EnginePublisher(self, f"publisher {n}", is_plain=n < plan.plain_publishers)
+                for n in range(plan.publishers)
+            ),
             *(EngineConsumer(self, f"consumer {n}") for n in range(plan.consumers)),
             *(EngineStager(self, f"stager {n}") for n in range(plan.stagers)),
             EngineReader(self, "reader"),
