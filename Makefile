@@ -1,5 +1,5 @@
 # Thin wrappers: everything happens in scripts/, which also works where make is missing.
-.PHONY: help run test test-compiled test-spark-cluster check bench build kills spark-kills pipeline-kills longest-turn chaos cluster-chaos setup clean mutate-raft mutate-durability
+.PHONY: help run test test-compiled test-spark-cluster check bench build kills spark-kills pipeline-kills longest-turn chaos cluster-chaos setup clean mutate-raft mutate-durability mutate-cluster
 
 help: ## what can be done here
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "%-20s%s\n", $$1, $$2 }'
@@ -53,6 +53,10 @@ mutate-raft: ## break the Raft core, and see that the tests notice
 mutate-durability: ## break what keeps messages, and see that the tests notice
 	@scripts/setup dev
 	@.venv/bin/python scripts/mutate-durability $(ARGS)
+
+mutate-cluster: ## break what a cluster is made of, and see that it is noticed
+	@scripts/setup dev
+	@.venv/bin/python scripts/mutate-cluster $(ARGS)
 
 clean: ## remove .venv and caches
 	rm -rf .venv .compiled .mypy_cache .ruff_cache .pytest_cache .hypothesis

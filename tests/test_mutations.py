@@ -1,4 +1,4 @@
-"""The deliberate breaks of scripts/mutate-durability still fit the source they are to break."""
+"""The deliberate breaks of scripts/mutate-* still fit the source they are to break."""
 
 from __future__ import annotations
 
@@ -13,24 +13,27 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 
-@pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+@pytest.fixture(params=["mutate-durability", "mutate-cluster"])
+def script(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    loader = SourceFileLoader("mutate_durability", str(ROOT / "scripts" / "mutate-durability"))
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    name = request.param
+    loader = SourceFileLoader(name.replace("-", "_"), str(ROOT / "scripts" / name))
     spec = spec_from_loader(loader.name, loader)
     assert spec is not None
     module = module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, loader.name, module)
     loader.exec_module(module)
     return module
 
 
 def test_every_break_applies_to_the_source(script: ModuleType) -> None:
-    assert script.do_not_apply(script.BREAKS) == []
+    do_not_apply = sys.modules["breaks"].do_not_apply
+    assert do_not_apply(script.BREAKS) == []
 
 
 def test_there_are_tests_for_every_break(script: ModuleType) -> None:
     for item in script.BREAKS:
+        assert item.tests or item.seeds, item.name
         for test in item.tests:
             assert (ROOT / test.partition("::")[0]).exists(), item.name
 

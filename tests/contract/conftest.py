@@ -11,6 +11,7 @@ from zlib import crc32
 import pytest
 
 import flintmq
+from flintmq.cluster.shard_host import RECLAIM_SECONDS
 from flintmq.engine.broker import Broker
 from flintmq.engine.host import Host
 from flintmq.testing import ManualClock
@@ -20,6 +21,7 @@ from .over_blocking import NOT_OF_THREADS, BlockingClock, connect_over_blocking
 from .over_cluster import FIRST, OTHER, connect_over_cluster
 from .over_network import NOT_OF_NETWORKS, connect_over_network, connect_over_tls, connect_with_key
 from .over_stops import NOT_WITH_STOPS, STOPS, connect_with_stops
+from .queues import GraceEnds
 
 WAYS = {
     "memory": "memory://",
@@ -96,6 +98,18 @@ def url(way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 @pytest.fixture
 def clock(way: str) -> ManualClock:
     return BlockingClock() if way.endswith("-blocking") else ManualClock()
+
+
+@pytest.fixture
+def grace_ends(way: str, clock: ManualClock) -> GraceEnds:
+    """Where the lead may change, what was handed out is kept for its holder for some seconds, also
+    if the answer was lost and nobody has heard of it. Elsewhere nothing is to be waited for."""
+
+    async def grace_ends() -> None:
+        if way == "cluster-stops":
+            await clock.advance(RECLAIM_SECONDS + 0.1)
+
+    return grace_ends
 
 
 def connect_at(url: str, clock: ManualClock, way: str = "", **options: Any) -> flintmq.Client:

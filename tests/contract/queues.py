@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import flintmq
+
+GraceEnds = Callable[[], Awaitable[None]]
+"""Let the time pass for which another leader keeps what was handed out. See conftest.py."""
 
 
 async def polled(
@@ -26,3 +31,12 @@ async def one(
 async def numbered(mq: flintmq.Client, count: int, topic: str = "orders", **options: Any) -> None:
     """Messages b"0", b"1" and so on, in one batch."""
     await mq.publish_batch(topic, [b"%d" % n for n in range(count)], **options)
+
+
+async def deleted(mq: flintmq.Client, topic: str = "orders") -> None:
+    """Delete a topic, and be sure: where it is not known whether it is gone, ask again."""
+    try:
+        await mq.delete_topic(topic)
+    except flintmq.OutcomeUnknown:
+        with suppress(flintmq.TopicNotFound):
+            await mq.delete_topic(topic)

@@ -50,6 +50,12 @@ async def test_a_ttl_takes_as_long_as_it_says(
     assert await values(mq) == [b"the topic's"]
     await clock.advance(51)
     assert await values(mq) == []
+
+
+async def test_what_a_ttl_has_ended_is_counted(mq: flintmq.Client, clock: ManualClock) -> None:
+    await mq.create_topic("orders", ttl=100)
+    await mq.publish_batch("orders", [b"its own", b"the topic's"], ttl=[50, None])
+    await clock.advance(102)
     assert (await mq.topic_stats("orders")).drops == {"expired": 2}
 
 

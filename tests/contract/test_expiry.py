@@ -150,6 +150,19 @@ async def test_the_first_message_behind_an_emptied_topic_sets_an_alarm_of_its_ow
         await reader.read()
         await mq.publish("orders", b"short", ttl=10)  # in the place of the one that was read
         await clock.advance(11)
+        stats = await mq.topic_stats("orders")
+        assert (stats.first_offset, stats.message_count) == (2, 0)
+
+
+async def test_what_was_read_and_what_expired_are_counted_apart(
+    mq: flintmq.Client, clock: ManualClock
+) -> None:
+    await mq.create_topic("orders", retention_count=1, overflow="reject")
+    async with mq.reader("orders") as reader:
+        await mq.publish("orders", b"long", ttl=100)
+        await reader.read()
+        await mq.publish("orders", b"short", ttl=10)  # in the place of the one that was read
+        await clock.advance(11)
         assert (await mq.topic_stats("orders")).drops == {"read": 1, "expired": 1}
 
 
@@ -160,6 +173,14 @@ async def test_ttl_and_age_end_a_message_whichever_is_first(
     await mq.publish("orders", b"by ttl", ttl=5)
     await mq.publish("orders", b"by age")
     await clock.advance(10.1)
-    stats = await mq.topic_stats("orders")
-    assert stats.message_count == 0
-    assert stats.drops == {"expired": 1, "age": 1}
+    assert (await mq.topic_stats("orders")).message_count == 0
+
+
+async def test_what_ttl_and_what_age_ended_are_counted_apart(
+    mq: flintmq.Client, clock: ManualClock
+) -> None:
+    await mq.create_topic("orders", ttl=20, retention_age=10)
+    await mq.publish("orders", b"by ttl", ttl=5)
+    await mq.publish("orders", b"by age")
+    await clock.advance(10.1)
+    assert (await mq.topic_stats("orders")).drops == {"expired": 1, "age": 1}

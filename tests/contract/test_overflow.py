@@ -26,6 +26,13 @@ async def _values(mq: flintmq.Client) -> list[bytes]:
 
 async def test_drop_oldest_takes_the_oldest_read_or_not(mq: flintmq.Client) -> None:
     await mq.create_topic("orders", retention_count=2, overflow="drop_oldest")
+    async with mq.reader("orders", name="slow") as reader:
+        await mq.publish_batch("orders", [b"a", b"b", b"c"])
+        assert (await reader.read_batch()).values == [b"b", b"c"]
+
+
+async def test_what_drop_oldest_took_is_counted(mq: flintmq.Client) -> None:
+    await mq.create_topic("orders", retention_count=2, overflow="drop_oldest")
     async with mq.reader("orders", name="slow"):
         await mq.publish_batch("orders", [b"a", b"b", b"c"])
         stats = await mq.topic_stats("orders")

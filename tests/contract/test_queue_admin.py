@@ -10,7 +10,7 @@ import flintmq
 from flintmq.testing import ManualClock
 from tests.conftest import Background
 
-from .queues import numbered, one, polled
+from .queues import deleted, numbered, one, polled
 
 # --- pausing
 
@@ -294,7 +294,7 @@ async def test_a_topic_deleted_under_its_members_ends_them_with_an_error(
     held = await one(mq)
     polling = await background.waiting(mq.poll("orders", "g", wait=100))
     subscribed = await background.waiting(_until_error(mq))
-    await mq.delete_topic("orders")
+    await deleted(mq)
     for task in (polling, subscribed):
         with pytest.raises(flintmq.TopicNotFound):
             await task

@@ -12,7 +12,7 @@ from tests.conftest import Background
 from tests.patience import until
 
 from .conftest import Connect
-from .queues import numbered, one, polled
+from .queues import GraceEnds, numbered, one, polled
 
 # --- springing into existence
 
@@ -293,13 +293,17 @@ async def test_what_a_filter_rejects_is_settled_without_delivery_and_counted(
 
 
 async def test_a_poll_that_waits_passes_over_what_the_filter_rejects(
-    mq: flintmq.Client, background: Background
+    mq: flintmq.Client, background: Background, grace_ends: GraceEnds
 ) -> None:
-    waiting = await background.waiting(mq.poll("orders", "g", wait=10, filter="value.amount > 100"))
+    waiting = await background.waiting(mq.poll("orders", "g", wait=99, filter="value.amount > 100"))
     await mq.publish("orders", {"amount": 5})
     await background.settle()
     assert not waiting.done()
     await mq.publish("orders", {"amount": 500})
+    for _ in range(2):
+        await background.settle()
+        if not waiting.done():
+            await grace_ends()
 
     assert [message.decode() for message in await waiting] == [{"amount": 500}]
 

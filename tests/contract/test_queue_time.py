@@ -221,6 +221,15 @@ async def test_a_delayed_message_whose_time_ends_before_it_comes_never_comes(
     await found.ack()
     await clock.advance(5)
     assert await polled(mq) == []
+
+
+async def test_a_delayed_message_whose_time_ended_is_counted(
+    mq: flintmq.Client, clock: ManualClock
+) -> None:
+    await polled(mq)
+    await mq.publish("orders", b"never", delay=10, ttl=5)
+    await clock.advance(11)
+    assert await polled(mq) == []
     await clock.settle()
     assert (await mq.group_stats("orders", "g")).drops.get("expired") == 1
 

@@ -20,6 +20,7 @@ from flintmq.errors import (
 from flintmq.testing import ManualClock
 
 from ..conftest import Background
+from .queues import deleted
 
 
 async def publish(mq: flintmq.Client, count: int, topic: str = "jobs") -> None:
@@ -158,7 +159,7 @@ async def test_deleting_the_topic_raises_into_who_waits(
 ) -> None:
     async with mq.subscribe("jobs", "workers") as deliveries:
         waiting = await background.waiting(deliveries.read())
-        await mq.delete_topic("jobs")
+        await deleted(mq, "jobs")
 
         with pytest.raises(TopicDeleted):
             await waiting

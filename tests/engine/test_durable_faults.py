@@ -554,3 +554,22 @@ async def test_with_less_room_than_a_journal_file_takes_publishers_are_served(
             await broker.host.checkpoint()
     finally:
         await broker.close()
+
+
+async def test_a_checkpoint_is_due_by_what_is_applied_not_by_what_waits_for_the_journal() -> None:
+    life = await Life(SimulatedFileSystem()).open()
+    await life.run(life.broker.create_topic("orders", {}))
+    kept = life.broker.host.kept[0]
+    kept.set_sizes(1000, 1 << 20)
+    publishing = asyncio.ensure_future(life.publishing("orders", bytes(1500)))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert kept.unflushed() > 1500
+
+    assert not kept.is_checkpoint_due(), "it would have nothing to write, and be due again at once"
+
+    life.broker.host.step()
+    await publishing
+    await settle()
+    assert not kept.has_news(), "it was due then, and is written"
+    await life.run(life.broker.close())

@@ -101,7 +101,10 @@ class RemoteMember:
                     Op.TAKE_LEASED, self._requests.encode(control), sent=sent
                 )
             except SessionLost:
-                continue
+                if wait == 0:
+                    continue
+                await self._joined(until)
+                return None  # partitions may have been added while nobody could tell us
             return self._grant(frame, control)
 
     def _grant(self, frame: Frame, asked: TakeLeasedRequest) -> Grant | None:
