@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flintmq.broker_api import BrokerApi, Grant, Joining, MemberApi
+from flintmq.cluster.lead import LeadConfirmation
 from flintmq.errors import LeaseLost, NotLeader
 from flintmq.testing import ManualClock
 
@@ -92,6 +93,38 @@ async def test_a_leader_that_is_cut_off_hands_out_nothing(cluster: Cluster) -> N
 
     second = await cluster.led()
     assert offsets(await (await join(second.broker, "two")).take(1, 30.0, 0)) == [0]
+
+
+async def test_a_leader_that_is_cut_off_does_not_say_where_a_topic_ends(cluster: Cluster) -> None:
+    leader = await cluster.led()
+    await publish(leader.broker, b"0")
+    cluster.network.cut_off(leader.id)
+    await cluster.until(lambda: not leader.host.raft.has_lease(), "its lease has run out")
+    assert leader.is_leading(), "it does not know yet that nobody hears it"
+
+    with pytest.raises(NotLeader):
+        await leader.for_peers.extents("orders", None)
+
+
+async def test_missed_ticks_are_made_good_before_the_lease_is_looked_at() -> None:
+    told: list[str] = []
+
+    def make_good() -> None:
+        told.append("ticks")
+
+    def has_lease() -> bool:
+        told.append("lease")
+        return True
+
+    async def ask() -> None:
+        raise AssertionError("there is a lease")
+
+    lead = LeadConfirmation(has_lease, ask, make_good)
+
+    lead.check()
+    await lead.confirm()
+
+    assert told == ["ticks", "lease"] * 2
 
 
 async def test_tokens_of_a_later_leader_are_higher(cluster: Cluster) -> None:
