@@ -111,12 +111,14 @@ def main(breaks: list[Break], words: list[str]) -> int:
         return 2
     began = time.monotonic()
     missed: list[str] = []
+    no_tests: tuple[str, ...] = ()
     width = max((len(item.name) for item in chosen), default=0)
     with ThreadPoolExecutor(AT_ONCE) as pool:
         with tempfile.TemporaryDirectory() as place:
             source = copy_of_source(place)
-            every = {(item.tests, "") for item in chosen} | {((), item.seeds) for item in chosen}
-            for found, how in pool.map(lambda one: is_noticed(*one, source), every):
+            every = {(item.tests, "") for item in chosen}
+            every |= {(no_tests, item.seeds) for item in chosen}
+            for found, how in pool.map(lambda one: is_noticed(one[0], one[1], source), every):
                 if found:
                     print(f"a test fails without any break: {how}")
                     return 2

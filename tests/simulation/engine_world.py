@@ -227,6 +227,9 @@ class EngineWorld:
         for id in NODES:
             await self.start(id)
         plan = self.plan
+        if plan.order == "key":  # what is buried frees its key, which the judges do not follow
+            for topic in plan.topics:
+                await self.lives[1].node.broker.create_topic(topic, {"max_deliveries": None})
         clients = [
             *(
                 EnginePublisher(self, f"publisher {n}", is_plain=n < plan.plain_publishers)
