@@ -55,20 +55,19 @@ def test_the_story_of_the_engine_does_not_depend_on_the_process_that_tells_it() 
     assert b"loses its power" in told[0]
 
 
-FOUND = [
-    # seed, what was wrong
-    (105, "a follower held what a checkpoint ended with, did not know that, and was told no more"),
-    (111, "checkpoints followed each other without end while the largest entry was not committed"),
-]
+# What seeds have found is kept by tests of its own: a seed tells another story whenever the plan or
+# the engine changes. A checkpoint that was offered in vain: tests/cluster/test_shipping.py. One
+# that was due without end: tests/engine/test_durable_faults.py. A delay that outlived the next
+# grant: a break of scripts/mutate-cluster.
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("seed", "what"), FOUND)
-def test_a_seed_that_found_a_fault_of_the_engine_keeps_every_promise(seed: int, what: str) -> None:
-    simulate_engine(seed)
-
-
-SEES_LOST_WRITES = 2
+def first_failure(seeds: range) -> str:
+    for seed in seeds:
+        try:
+            simulate_engine(seed)
+        except SimulationFailed as failure:
+            return str(failure)
+    return ""
 
 
 def written_is_durable(
@@ -86,8 +85,7 @@ def test_a_node_that_promises_what_is_not_on_its_disk_is_noticed(
 ) -> None:
     monkeypatch.setattr(ReadyWrites, "write", written_is_durable)
 
-    with pytest.raises(SimulationFailed, match=f"--engine --seeds {SEES_LOST_WRITES}:"):
-        simulate_engine(SEES_LOST_WRITES)
+    assert "--engine --seeds" in first_failure(range(20))
 
 
 @pytest.mark.slow
@@ -100,8 +98,7 @@ def test_a_follower_that_passes_over_an_entry_is_noticed(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(ShardHost, "_apply_one", passes_over)
 
-    with pytest.raises(SimulationFailed, match="differ once index"):
-        simulate_engine(0)
+    assert "differ once index" in first_failure(range(5))
 
 
 def test_the_command_has_no_other_number_of_nodes_for_the_engine() -> None:
