@@ -124,6 +124,26 @@ def test_what_a_snapshot_covers_may_or_may_not_have_happened() -> None:
     assert story.proposer.applied == 1
 
 
+def test_what_is_not_heard_of_in_time_may_or_may_not_have_happened() -> None:
+    story = Story()
+    told = story.propose(1)
+
+    story.proposer.unknown("the lead was lost")
+
+    assert told.heard == [OutcomeUnknown]
+    story.propose(2)
+
+
+def test_what_was_never_proposed_is_surely_not_done_and_what_was_waits() -> None:
+    story = Story()
+    first, second = story.propose(1), story.propose(2)
+
+    story.proposer.lost(2)
+
+    assert first.heard == []
+    assert second.heard == [NotLeader]
+
+
 def test_when_the_log_stops_nobody_knows_and_nothing_more_is_taken() -> None:
     story = Story()
     told = story.propose(1)
