@@ -111,6 +111,11 @@ class ReaderApi(StreamApi, Protocol):
 
     @property
     def missed(self) -> int: ...
+    @property
+    def state_ends(self) -> Mapping[int, int]:
+        """Of a reader that began by `last_per_key`: where the state ends, by partition."""
+        ...
+
     def at_hand(self) -> bool:
         """Whether `take` need not wait for a disk. If it must, reading begins, and `on_ready` is
         called back once it need not."""
@@ -181,6 +186,9 @@ class ReaderOpening(msgspec.Struct, frozen=True):
     auto_create: bool = True
     partitions: Sequence[int] | None = None
     """Of a partitioned topic that is read as a whole; None: all there are and will be."""
+    resume: Mapping[int, tuple[int, int]] = {}
+    """Of `last_per_key`, by one that was open before: by partition, where it goes on, and where the
+    state ends."""
 
 
 class Fetch(msgspec.Struct, frozen=True):

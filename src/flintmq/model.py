@@ -17,8 +17,9 @@ from .patterns import check_name
 
 Overflow = Literal["drop_oldest", "drop_new", "block", "reject"]
 Storage = Literal["memory", "durable"]
+Compact = Literal["key"]
 Durability = Literal["none", "memory", "written", "synced", "replicated", "replicated-written"]
-Start = Literal["earliest", "latest", "committed"] | int | datetime
+Start = Literal["earliest", "latest", "committed", "last_per_key"] | int | datetime
 Seconds = float | timedelta
 
 MEMORY_RETENTION_BYTES = 256 * 1024 * 1024
@@ -62,6 +63,8 @@ class TopicOptions(msgspec.Struct, frozen=True, kw_only=True):
     post_hooks: tuple[str, ...] | None = None
     magic_header: str | None = None
     schema: str | None = None
+    compact: Compact | None = None
+    """`key`: only the newest message of each key is kept."""
 
     def concern_clients(self) -> bool:
         """Whether a client must know them before it publishes, for values or routing."""
@@ -92,6 +95,7 @@ class TopicKeywords(TypedDict, total=False):
     post_hooks: Sequence[str] | None
     magic_header: str | None
     schema: Any
+    compact: Compact | None
 
 
 VALUE_OPTIONS = ("format", "compression", "pre_hooks", "post_hooks", "magic_header", "schema")
@@ -121,6 +125,10 @@ def _checked_option(name: str, value: Any) -> Any:
         return value
     if value is None:
         return None
+    if name == "compact":
+        if value not in get_args(Compact):
+            raise InvalidRequest(f"compact must be 'key', or None; not {value!r}")
+        return value
     if name == "rate_limit":
         return _checked_rate(value)
     if name == "dead_letter_topic":

@@ -12,8 +12,9 @@ import pytest
 
 from flintmq.batch import BatchBuilder
 from flintmq.broker_api import ReaderOpening
-from flintmq.engine import checkpoints
+from flintmq.engine import checkpoints, rewriting
 from flintmq.engine.host import Host, durable_broker
+from flintmq.engine.leading import compacting
 from flintmq.engine.leading.topic import LeadingTopic
 from flintmq.fsync_policy import ALWAYS, FsyncPolicy
 from flintmq.model import Receipt
@@ -41,6 +42,9 @@ def small_sizes() -> Iterator[None]:
         patch.setattr(Host, "first_file_bytes", JOURNAL_FILE_BYTES)
         patch.setattr(manifest, "WHOLE_BYTES_MAX", WHOLE_BYTES_MAX)
         patch.setattr(topic_log, "OPEN_ROWS_MAX", OPEN_ROWS_MAX)
+        patch.setattr(compacting, "LOOK_ROWS", 3)
+        patch.setattr(compacting, "DROP_ROWS_MIN", 3)
+        patch.setattr(rewriting, "DROPPED_MIN", 2)
         yield
 
 

@@ -42,6 +42,8 @@ OPTIONS: tuple[dict[str, Any], ...] = (
     {"retention_count": 8, "overflow": "block"},
     {"partitions": 2, "retention_count": 7, "keep_until_settled": True},
     {"max_deliveries": 2},
+    {"compact": "key"},
+    {"compact": "key", "partitions": 2},
 )
 CHANGES: tuple[dict[str, Any], ...] = (
     {"keep_until_settled": True, "retention_count": 5},
@@ -49,6 +51,8 @@ CHANGES: tuple[dict[str, Any], ...] = (
     {"retention_count": 3},
     {"retention_count": None, "retention_bytes": 80},
     {"partitions": 3},
+    {"compact": "key", "retention_count": None, "keep_until_settled": False},
+    {"compact": None},
 )
 
 
@@ -166,6 +170,7 @@ class Verbs:
         for _ in range(random.choice([1, 1, 2, 5])):
             rows.append_row(
                 b"x" * random.randrange(20),
+                key=random.choice([None, "k", "l", "m"]),
                 priority=random.choice([0, 0, 3]),
                 deliver_at=random.choice([0, 0, 0, now_ms + 2000]),
                 expiry=random.choice([0, 0, 0, now_ms + 1500]),

@@ -30,6 +30,10 @@ from .format import HeaderValue as HeaderValue
 from .format import Key as Key
 from .format import RowSource as RowSource
 from .format import key_hash as key_hash
+from .hole import HoleBatch as HoleBatch
+from .hole import hole as hole
+from .keys import empty_rows as empty_rows
+from .keys import keys_of as keys_of
 from .record_batch import DecodeCache as DecodeCache
 from .record_batch import LostBatch as LostBatch
 from .record_batch import RecordBatch as RecordBatch

@@ -58,6 +58,11 @@ class ReadTally:
 @click.option(
     "--last", type=click.IntRange(min=1), metavar="N", help="Last N messages; same as --from -N."
 )
+@click.option(
+    "--last-per-key",
+    is_flag=True,
+    help="The newest message of each key first; then, with --follow, what follows.",
+)
 @click.option("--count", type=click.IntRange(min=1), help="Stop after N messages.")
 @click.option(
     "--follow", is_flag=True, help="Wait for new messages at the end, also to complete --count."
@@ -86,6 +91,7 @@ def command(
     raw: bool,
     output: str,
     last: int | None,
+    last_per_key: bool,
     **keywords: Any,
 ) -> int:
     """Print the messages of TOPIC, from start to end. With --follow, wait for new ones.
@@ -101,6 +107,7 @@ def command(
       flintmq sub orders --last 10
       flintmq sub orders --follow --from latest
       flintmq sub orders --group billing --count 10
+      flintmq sub prices --last-per-key --follow
       flintmq sub 'orders.>' --live
       flintmq sub orders --filter 'headers.region == "eu"' -f '%o %k %v\\n'
       flintmq sub orders -J | head
@@ -109,6 +116,13 @@ def command(
         if keywords["start"] is not None:
             raise click.UsageError("choose one of --from and --last")
         keywords["start"] = Last(last)
+    if last_per_key:
+        if keywords["start"] is not None or any(keywords[name] for name in ("group", "reader")):
+            raise click.UsageError(
+                "--last-per-key starts with the state; do not use --from, --last, --group or "
+                "--reader"
+            )
+        keywords["start"] = "last_per_key"
     wanted = Wanted(topic, **keywords)
     if sum(map(bool, (wanted.group, wanted.reader, wanted.live))) > 1:
         raise click.UsageError("choose one of --group, --reader and --live")

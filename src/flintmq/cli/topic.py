@@ -168,6 +168,7 @@ _OPTIONS: list[tuple[str, Any, str]] = [
     ("overflow", click.Choice(get_args(Overflow)), "What to do when the topic is full."),
     ("storage", click.Choice(get_args(Storage)), "Store messages in memory or on disk."),
     ("partitions", _WHOLE, "Number of partitions."),
+    ("compact", click.Choice(["key", NONE]), "Keep only the newest message of each key."),
     ("format", click.Choice(["json", "msgpack", "avro", "text", "raw"]), "Format of the values."),
     ("compression", click.STRING, "Compression of the values: gzip, zstd, lz4."),
     ("magic_header", click.STRING, "Prefix of stored values: flint, tmq, none."),

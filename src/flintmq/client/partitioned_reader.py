@@ -61,6 +61,10 @@ class PartitionedReader:
     def missed(self) -> int:
         return sum(reader.missed for reader in self._order)
 
+    @property
+    def state_ends(self) -> dict[int, int]:
+        return {number: end for one in self._order for number, end in one.state_ends.items()}
+
     def take(self, max_rows: int, *, waits: bool = True) -> Rows:
         self._raise_failed()
         runs: list[Run] = []

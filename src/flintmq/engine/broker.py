@@ -26,6 +26,8 @@ from .in_turn import InTurn
 from .leading.feeds import LiveFeed
 from .leading.fetching import extent, fetch, wait_beyond
 from .leading.readers import LeadingReader
+from .leading.state_rows import StateRows
+from .leading.topic import LeadingTopic
 from .leading.topic_figures import figures_of, figures_of_state
 from .letter_verbs import LetterVerbs
 from .pending import Pending
@@ -230,6 +232,8 @@ class Broker:
         name, topic, auto_create = reading.name, reading.topic, reading.auto_create
         if name is None:
             found = await self._topic_verbs.obtain(topic, auto_create)
+            if reading.start == "last_per_key":
+                return await self._open_state(found, reading)
             return found.cursors.open(None, reading.start, reading.filter)
         check_name(name, "reader")
         found = await self._topic_verbs.obtain_for(name, topic, auto_create)
@@ -240,6 +244,26 @@ class Broker:
             except BaseException:
                 await reader.close()
                 raise
+        return reader
+
+    async def _open_state(self, topic: LeadingTopic, reading: ReaderOpening) -> LeadingReader:
+        """A reader that is handed the last message of every key, then what follows."""
+        if not topic.compacting.is_on:
+            raise InvalidRequest(
+                f"start='last_per_key' needs a topic with compact='key'; {topic.base!r} is none: "
+                f"configure_topic({topic.base!r}, compact='key')"
+            )
+        state, end = await topic.compacting.state()
+        self.shard.check_open()
+        first = 0
+        if topic.partition in reading.resume:
+            first, end = reading.resume[topic.partition]
+        state.discard_before(first)
+        state.remove_range(end, 1 << 62)
+        rows = StateRows(state, end)
+        found = self._topic_verbs.find(topic.name)
+        reader = found.cursors.open(None, rows.next(first), reading.filter)
+        reader.state_rows = rows
         return reader
 
     async def fetch(self, wanted: Fetch) -> Fetched:

@@ -19,12 +19,14 @@ import msgspec
 from ..batch import RecordBatch
 from ..clock import Timer
 from ..errors import FlintError, StorageFailed, StorageFull
+from ..groups.offset_set import OffsetSet
 from ..storage.manifest import Manifest, ManifestStore, TopicRecord
 from ..storage.scrub import FoundDamage
 from ..storage.segment_store import SegmentStore
 from ..storage.segments import Section, SegmentWriter, cause_of, is_damage, joined
 from ..storage.topic_log import TopicLog
 from .recovery import RecoveryPace
+from .rewriting import Rewriter, Rewritten, Sparse
 from .staged_segments import note_written, states_of, write_staged
 from .state.memory_log import CHUNK_BYTES, CHUNK_ROWS
 from .state.producers import ProducerSnapshot
@@ -72,6 +74,7 @@ class Checkpoints:
         self.failures = 0
         self.full: StorageFull | None = None
         """Where there was no room for the last one."""
+        self._rewriter = Rewriter(kept.files, self._new_segment)
         kept.shard.state.note_changes(self._note_change)
 
     async def checkpoint(self) -> None:
@@ -255,9 +258,15 @@ class Checkpoints:
         log = topic.log
         if isinstance(log, TopicLog):
             log.drop_sections(len(log.sections_to_drop()))
+            is_compact = topic.options.compact is not None
+            if is_compact and topic.discarded is not None and log.sections:
+                gone = OffsetSet.from_chunks(topic.discarded.to_chunks())
+                whole = [section for section in log.sections if not log.is_damaged(section)]
+                if len(whole) == len(log.sections):
+                    plan.sparse.append(Sparse(id, log, whole, gone))
             if tail := log.tail():
                 small = 0
-                for section in reversed(log.sections):
+                for section in () if is_compact else reversed(log.sections):
                     if section.size >= OWN_SEGMENT_BYTES or log.is_damaged(section):
                         break
                     small += 1
@@ -276,11 +285,15 @@ class Checkpoints:
             if staged_file is not None:
                 filesystem.sync_directory(SEGMENTS)
             stages = states_of(plan.staging, staged_file)
+            rewritten = [one for sparse in plan.sparse for one in self._rewriter.rewrite(sparse)]
             sections, merged, found = self._write_segments(plan.flushes)
+            if rewritten:
+                filesystem.sync_directory(SEGMENTS)
             states = []
             plan.states.sort(key=lambda state: state.id, reverse=True)
             while plan.states:  # freed one by one, not all at the end on the event loop
-                state = _with_section(plan.states.pop(), sections, merged)
+                state = _with_rewritten(plan.states.pop(), rewritten)
+                state = _with_section(state, sections, merged)
                 states.append(_with_windows(state, plan.windows.pop(state.id, None)))
             head = msgspec.structs.replace(plan.head, next_file=self.next_file, stages=stages)
             self._write_manifest(head, states, plan.deleted)
@@ -291,7 +304,7 @@ class Checkpoints:
             with suppress(FlintError):
                 self.remove_litter()
             raise
-        return WrittenFiles(sections, merged, found, staged_file)
+        return WrittenFiles(sections, merged, found, staged_file, rewritten)
 
     def _write_manifest(
         self, head: Manifest, changed: list[TopicRecord], deleted: AbstractSet[int]
@@ -368,6 +381,10 @@ class Checkpoints:
 
     async def install(self, plan: CheckpointPlan, done: WrittenFiles, pace: RecoveryPace) -> None:
         by_id = self._shard.state.by_id
+        logs = {sparse.topic: sparse.log for sparse in plan.sparse}
+        for one in done.rewritten:
+            if one.topic in by_id:
+                logs[one.topic].rewritten(one.old, one.new)
         while plan.flushes:
             flush = plan.flushes.pop()
             section = done.sections.get(flush.topic)
@@ -413,6 +430,7 @@ class CheckpointPlan:
     states: list[TopicRecord] = field(default_factory=list)
     deleted: set[int] = field(default_factory=set)
     windows: dict[int, ProducerSnapshot] = field(default_factory=dict)
+    sparse: list[Sparse] = field(default_factory=list)
 
 
 class WrittenFiles(NamedTuple):
@@ -420,6 +438,7 @@ class WrittenFiles(NamedTuple):
     merged: dict[int, int]
     found: list[FoundDamage]
     staged_file: str | None
+    rewritten: list[Rewritten]
 
 
 def aside(host: Host, work: Callable[P, T], *args: P.args, **keywords: P.kwargs) -> Awaitable[T]:
@@ -451,6 +470,15 @@ def _with_windows(state: TopicRecord, windows: ProducerSnapshot | None) -> Topic
     if windows is None:
         return state
     return msgspec.structs.replace(state, windows=windows.encoded())
+
+
+def _with_rewritten(state: TopicRecord, rewritten: list[Rewritten]) -> TopicRecord:
+    for one in rewritten:
+        if one.topic == state.id:
+            at = state.sections.index(one.old[0])
+            sections = [*state.sections[:at], one.new, *state.sections[at + len(one.old) :]]
+            state = msgspec.structs.replace(state, sections=sections)
+    return state
 
 
 def _with_section(

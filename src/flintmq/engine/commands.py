@@ -8,8 +8,8 @@
     kind u8   7 zeros   length u64   move   batch         3: a move; as a stage, with one batch
     kind u8   level u8   6 zeros   length u64   rows   batches      4: appends; as a stage
 
-A level is what whoever applies the command has to know beyond the first version; so far 1, of
-appends, of what many groups change, and of definitions.
+A level is what whoever applies the command has to know beyond the first version: 1 of appends, of
+what many groups change and of definitions, 2 of compactions.
 
 What a command says was decided before it was written; apply refuses nothing. Times are in it.
 """
@@ -26,6 +26,7 @@ import msgspec
 from ..batch import BatchBuilder, RecordBatch
 from ..errors import Corrupt, UnsupportedFormat
 from ..group_model import Order, Ranges
+from ..groups.offset_set import Chunks
 from ..model import TopicOptions
 
 _KIND = Layout("<BB6x")
@@ -33,7 +34,7 @@ _APPEND = Layout("<B7xQ")
 _HEAD = Layout("<BB6xQ")
 _STRUCT, _BATCH, _STAGE, _MOVE, _ROWS = 0, 1, 2, 3, 4
 
-LEVEL = 1
+LEVEL = 2
 """The highest of the commands that are known here."""
 
 Buffer = bytes | memoryview
@@ -173,6 +174,16 @@ class Cancel(msgspec.Struct, frozen=True, tag="cancel", array_like=True):
     ranges: Ranges
 
 
+class Compact(msgspec.Struct, frozen=True, tag="compact", array_like=True):
+    """Drop messages of a compacted topic: each of these a newer message of its key has superseded,
+    of all that lie before `up_to`. Offsets stay."""
+
+    topic: int
+    up_to: int
+    dropped: Chunks
+    """As an OffsetSet is stored: they are many, and lie scattered."""
+
+
 class BeginEpoch(msgspec.Struct, frozen=True, tag="begin_epoch", array_like=True):
     """From now on, lease tokens begin with this. Earlier versions wrote it; now it is the term."""
 
@@ -208,6 +219,7 @@ TopicChange = (
     | ResetGroup
     | PauseGroup
     | Cancel
+    | Compact
 )
 """What concerns one topic."""
 Change = (
@@ -333,6 +345,9 @@ def topics_of(command: Command) -> Iterable[int]:
             return (command.topic,)
 
 
+_LEVELS: dict[type, int] = {GroupChanges: 1, Define: 1, Compact: 2}
+
+
 def encode_command(command: Command) -> Sequence[Buffer]:
     """The buffers of a command, payload bytes uncopied."""
     if isinstance(command, Append):
@@ -344,7 +359,7 @@ def encode_command(command: Command) -> Sequence[Buffer]:
         return _encode_stage(command)
     if isinstance(command, Move):
         return _encode_move(command)
-    level = 1 if isinstance(command, GroupChanges | Define) else 0
+    level = _LEVELS.get(type(command), 0)
     return (_KIND.pack(_STRUCT, level), msgspec.msgpack.encode(command))
 
 

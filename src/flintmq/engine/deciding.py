@@ -115,7 +115,23 @@ def _checked(
         raise InvalidRequest("storage='durable' needs a durable broker; this one is memory://")
     if wanted.partitions is not None and wanted.partitions > PARTITIONS_MAX:
         raise InvalidRequest(f"a topic has at most {PARTITIONS_MAX:,} partitions")
+    if wanted.compact is not None:
+        _check_compact(wanted)
     return wanted
+
+
+def _check_compact(wanted: TopicOptions) -> None:
+    """What is dropped by keys is not dropped by numbers. A topic in memory has its default limit,
+    which counts what is left."""
+    if wanted.retention_count is not None:
+        raise InvalidRequest("compact='key' keeps the last message of each key: no retention_count")
+    if wanted.retention_bytes is not None and wanted.storage != "memory":
+        raise InvalidRequest("compact='key' keeps the last message of each key: no retention_bytes")
+    if wanted.overflow != "drop_oldest" or wanted.keep_until_settled:
+        raise InvalidRequest(
+            "compact='key' works with overflow='drop_oldest', without keep_until_settled: what a "
+            "queue group has not settled is kept by itself"
+        )
 
 
 def check_change(name: str, ours: TopicOptions, wanted: TopicOptions) -> None:

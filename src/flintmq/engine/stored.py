@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ..groups.offset_set import OffsetSet
 from ..storage.manifest import CursorState, GroupRecord
 from ..storage.manifest import TopicRecord as StoredTopic
 from ..storage.topic_log import TopicLog
@@ -16,6 +17,7 @@ def stored_topic(topic: TopicState) -> StoredTopic:
     log = topic.log
     if not isinstance(log, TopicLog):
         return StoredTopic(topic.id, topic.name, topic.options, 0, 0, 0, [], [], [])
+    is_compact = topic.options.compact is not None
     return StoredTopic(
         topic.id,
         topic.name,
@@ -38,8 +40,9 @@ def stored_topic(topic: TopicState) -> StoredTopic:
             for group in topic.groups.values()
         ],
         topic.lanes.cancelled.ranges(),
-        [] if topic.discarded is None else topic.discarded.ranges(),
+        [] if topic.discarded is None or is_compact else topic.discarded.ranges(),
         sizes=log.sizes.snapshot(),
+        compacted=topic.discarded.to_chunks() if topic.discarded and is_compact else [],
     )
 
 
@@ -61,6 +64,8 @@ def restoring(topic: TopicState, stored: StoredTopic) -> Iterator[None]:
         topic.set_name(cursor.name, cursor.began, cursor.committed)
     if stored.discarded:
         topic.discard(stored.discarded)
+    elif stored.compacted:
+        topic.discarded = OffsetSet.from_chunks(stored.compacted)
     for start, stop in stored.cancelled:
         topic.lanes.cancelled.add_range(start, stop)
     for one in sorted(stored.groups, key=lambda group: group.queue.floor):

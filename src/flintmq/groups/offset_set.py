@@ -323,11 +323,19 @@ class OffsetSet:
             for number, chunk in sorted(self._chunks.items())
         ]
 
+    def add_chunks(self, chunks: Iterable[tuple[int, bytes]]) -> int:
+        """Add a set as it is stored; how many are new."""
+        return sum(
+            [
+                self._add(number, int.from_bytes(bits, "little") if bits else FULL)
+                for number, bits in chunks
+            ]
+        )
+
     @classmethod
     def from_chunks(cls, chunks: Iterable[tuple[int, bytes]]) -> OffsetSet:
         whole = cls()
-        for number, bits in chunks:
-            whole._add(number, int.from_bytes(bits, "little") if bits else FULL)
+        whole.add_chunks(chunks)
         return whole
 
 

@@ -135,3 +135,14 @@ def first_of(ranges: Ranges, count: int) -> tuple[Ranges, Ranges]:
             return ranges[:at] + first, [(start + count, stop), *ranges[at + 1 :]]
         count -= stop - start
     return list(ranges), []
+
+
+def near(ranges: Ranges, rows_between: int) -> list[Ranges]:
+    """Ranges that ascend, those together that have no more than so many offsets between them."""
+    groups: list[Ranges] = []
+    for one in ranges:
+        if groups and one[0] - groups[-1][-1][1] <= rows_between:
+            groups[-1].append(one)
+        else:
+            groups.append([one])
+    return groups

@@ -95,7 +95,7 @@ class SegmentDirectory:
                     None if ttl is None else max(1, round(ttl * 1000)),
                     state.first_offset,
                     tuple(state.sections),
-                    list(state.discarded),
+                    list(state.gone()),
                 )
         return stored if has_manifest else self._without_names()
 

@@ -274,7 +274,7 @@ def _messages_of(
                 if entry.next > offset and section.base <= entry.base < section.next:
                     batch = segment.read(entry)
                     rest = (max(offset, entry.base), entry.next)
-                    for start, stop in without([rest], state.discarded):
+                    for start, stop in without([rest], state.gone()):
                         yield batch, start - entry.base, stop - entry.base
                     offset = entry.next
         finally:

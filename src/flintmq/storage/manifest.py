@@ -39,6 +39,7 @@ import msgspec
 from ..batch.checksum import crc32c
 from ..errors import Corrupt, FlintError, StorageFull, UnsupportedFormat
 from ..group_model import Order, Ranges
+from ..groups.offset_set import Chunks, OffsetSet
 from ..groups.queue_state import QueueState
 from ..model import Definition, TopicOptions
 from .filesystem import FileSystem, bytes_in, read_file, replace_file
@@ -100,6 +101,13 @@ class TopicRecord(msgspec.Struct, frozen=True, array_like=True):
     have it in `producers`."""
     sizes: list[int] = []
     """What its messages count for, as `sizes.py` has it. Earlier versions have none."""
+    compacted: Chunks = []
+    """Of a compacted topic, what was dropped or discarded, as an OffsetSet is stored; then
+    `discarded` is empty."""
+
+    def gone(self) -> Ranges:
+        """What is not to be read any more."""
+        return self.discarded or OffsetSet.from_chunks(self.compacted).ranges()
 
 
 class StagedState(msgspec.Struct, frozen=True, array_like=True):

@@ -404,7 +404,7 @@ def _salvage(
         if not offset:
             first = max(0, state.first_offset - batch.base_offset)
         cancelled += _renumbered(state.cancelled, batch, offset)
-        discarded += _renumbered(state.discarded, batch, offset)
+        discarded += _renumbered(state.gone(), batch, offset)
         renumbered = twin_of(batch)
         renumbered.stamp(offset, batch.append_time)
         writer.add(id, renumbered)

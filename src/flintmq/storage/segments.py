@@ -32,7 +32,7 @@ from collections.abc import Iterable, Iterator
 from struct import Struct
 from typing import NamedTuple
 
-from ..batch import LostBatch, RecordBatch
+from ..batch import HoleBatch, LostBatch, RecordBatch, hole
 from ..batch.checksum import crc32c
 from ..batch.format import (
     DELIVER_AT,
@@ -282,6 +282,19 @@ class Segment:
     def entry_at(self, topic: int, offset: int) -> BatchEntry:
         """The batch that holds an offset."""
         return self._by_topic[topic][bisect_right(self._bases[topic], offset) - 1]
+
+    def entry_or_hole(self, topic: int, offset: int, section: Section) -> BatchEntry | HoleBatch:
+        """The batch that holds an offset, or the hole that compaction has left there."""
+        entries = self._by_topic[topic]
+        at = bisect_right(self._bases[topic], offset)
+        first, time = section.base, section.first_time
+        if at:
+            before = entries[at - 1]
+            if offset < before.next:
+                return before
+            first, time = max(first, before.next), max(time, before.last_time)
+        stop = min(section.next, entries[at].base if at < len(entries) else section.next)
+        return hole(first, stop - first, time)
 
     def run(
         self, topic: int, base: int, bytes_max: int, *, is_control: bool = False

@@ -16,7 +16,16 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from typing import NamedTuple, NoReturn
 
-from ..batch import DELIVER_AT, EXPIRY, NOT_PLAIN, TIMES, BatchBuilder, DecodeCache, RecordBatch
+from ..batch import (
+    DELIVER_AT,
+    EXPIRY,
+    NOT_PLAIN,
+    TIMES,
+    BatchBuilder,
+    DecodeCache,
+    HoleBatch,
+    RecordBatch,
+)
 from ..errors import Corrupt, FlintError
 from .loading import ENOUGH_BATCHES, ENOUGH_BYTES, Load, NotLoaded
 from .segment_store import SegmentStore
@@ -183,6 +192,16 @@ class TopicLog:
         self.sections.append(section)
         self._section_bases.append(section.base)
 
+    def compacted(self, gone: object, start: int, stop: int) -> None:
+        """A checkpoint writes the sections anew, where it is worth it."""
+
+    def rewritten(self, old: Sequence[Section], new: Section) -> None:
+        """A section takes the place of others that follow each other."""
+        at = bisect_left(self._section_bases, old[0].base)
+        assert self.sections[at : at + len(old)] == list(old), "they change by checkpoints alone"
+        self.sections[at : at + len(old)] = [new]
+        self._section_bases[at : at + len(old)] = [new.base]
+
     def sections_to_drop(self) -> list[Section]:
         """Sections that lie wholly before the first offset."""
         return [section for section in self.sections if section.next <= self.first_offset]
@@ -207,7 +226,9 @@ class TopicLog:
         if self._tail.holds(offset):
             return self._tail.locate(offset)
         section = self._section(offset)
-        entry = self._index(section, waits).entry_at(self._topic, offset)
+        entry = self._entry(section, offset, waits)
+        if isinstance(entry, HoleBatch):
+            return entry, offset - entry.base_offset, entry.row_count
         try:
             batch = self._store.read(section.file, entry, waits, False, ahead)
         except FlintError as error:
@@ -224,6 +245,9 @@ class TopicLog:
                 batch, _, _ = self.locate_nowait(offset)
                 if not is_further:
                     break
+                if isinstance(batch, HoleBatch):
+                    offset = batch.base_offset + batch.row_count
+                    continue
                 section = self._section(offset)
                 run = self._index(section, False).run(self._topic, batch.base_offset, ENOUGH_BYTES)
                 run = run[: ENOUGH_BATCHES - count]
@@ -258,6 +282,9 @@ class TopicLog:
             if is_damage(error):
                 self._without_index.add(section.file)
             self._raise_damage(error, section.base, section.next, section.file)
+
+    def _entry(self, section: Section, offset: int, waits: bool = True) -> BatchEntry | HoleBatch:
+        return self._index(section, waits).entry_or_hole(self._topic, offset, section)
 
     def _raise_damage(self, error: FlintError, first: int, next: int, file: str) -> NoReturn:
         """What the store could not read in two attempts is damaged."""
@@ -327,7 +354,9 @@ class TopicLog:
         section = self._section(offset)
         if section.columns & NOT_PLAIN:
             with suppress(Corrupt):
-                entry = self._index(section, waits).entry_at(self._topic, offset)
+                entry = self._entry(section, offset, waits)
+                if isinstance(entry, HoleBatch):
+                    return None, offset - entry.base_offset, entry.row_count
                 has_some = entry.columns & NOT_PLAIN
                 control = self._control(section, entry, waits=waits) if has_some else None
                 return control, offset - entry.base, entry.rows
@@ -343,7 +372,9 @@ class TopicLog:
         base, next, time = section.base, section.next, section.last_time
         control: StoredRows | None = None
         with suppress(FlintError):
-            entry = self._index(section, waits).entry_at(self._topic, offset)
+            entry = self._entry(section, offset, waits)
+            if isinstance(entry, HoleBatch):
+                return entry, offset - entry.base_offset, entry.row_count
             base, next, time = entry.base, entry.next, entry.last_time
             if entry.columns & TIMES:
                 with suppress(Corrupt):

@@ -109,8 +109,13 @@ def resolve_start(topic: LeadingTopic, start: Start, cursor: Cursor | None = Non
         if cursor is None or cursor.committed is None:
             return log.first_offset
         return cursor.committed
+    if start == "last_per_key":
+        raise InvalidRequest("'last_per_key' is a start of readers without a name")
     raise InvalidRequest(_bad_start(start))
 
 
 def _bad_start(start: object) -> str:
-    return f"start is 'earliest', 'latest', 'committed', an offset or a datetime, not {start!r}"
+    return (
+        "start is 'earliest', 'latest', 'committed', 'last_per_key', an offset or a datetime, "
+        f"not {start!r}"
+    )

@@ -22,6 +22,7 @@ from ...rows import Message, Rows, Run
 from ...storage.loading import Load, NotLoaded
 from ..waiting import again
 from .cursor import Cursor, resolve_start
+from .state_rows import StateRows
 
 if TYPE_CHECKING:
     from .topic import LeadingTopic
@@ -85,6 +86,7 @@ class LeadingReader:
         self._next = NextLoad(topic)
         self._damage: tuple[int, int] | None = None
         """What we could not read last: damage of the disk, and what lies behind it."""
+        self.state_rows: StateRows | None = None
         self._held = OffsetSet()
         self._held_first = self._held_end = -1  # what was taken last, not in the set yet
         cursor.members += 1
@@ -94,6 +96,10 @@ class LeadingReader:
     @property
     def missed(self) -> int:
         return self._cursor.missed
+
+    @property
+    def state_ends(self) -> dict[int, int]:
+        return {self._topic.partition: self.state_rows.end} if self.state_rows else {}
 
     def end(self, error: FlintError) -> None:
         if self._ended is None:
@@ -171,6 +177,10 @@ class LeadingReader:
         budget = _FILTER_ROWS_MAX
         allowance = None if cursor.filter is None else pace().begin()
         while wanted and self._reading < behind and budget:
+            if self.state_rows is not None:
+                self._reading = self.state_rows.next(self._reading)
+                if self._reading >= behind:
+                    break
             try:
                 source, row, stop = self._locate(self._reading, waits)
             except NotLoaded:
@@ -206,6 +216,7 @@ class LeadingReader:
             and cursor.filter is None
             and not topic.may_expire
             and topic.state.discarded is None
+            and self.state_rows is None
             and not cursor.returned
             and log.first_offset <= position < log.next_offset
         ):
@@ -246,6 +257,9 @@ class LeadingReader:
 
     def _living(self, source: RowSource, start: int, stop: int) -> Run | None:
         topic = self._topic
+        if self.state_rows is not None:
+            picks = self.state_rows.picks(source, start, stop, topic.living(source, start, stop))
+            return Run(source, start, stop, topic.origin, picks) if picks else None
         if topic.may_expire or topic.state.discarded is not None:
             picks = topic.living(source, start, stop)
             if picks is not None:
@@ -341,6 +355,7 @@ class LeadingReader:
             to = _offset_of(to, self._topic.origin.partition)
         cursor = self._cursor
         offset = resolve_start(self._topic, to, cursor)
+        self.state_rows = None
         if cursor.name is not None and self._is_behind_damage(offset):
             cursor.position = max(cursor.position, offset)  # another may be further already
         else:

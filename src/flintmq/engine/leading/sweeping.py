@@ -14,6 +14,7 @@ from ...clock import Timer
 from ...storage.loading import NotLoaded
 from ..commands import AdvanceFirstOffset
 from ..expiry import FOREVER, end_of_life
+from ..state.group import COMPACTED
 
 if TYPE_CHECKING:
     from .topic import LeadingTopic
@@ -31,7 +32,7 @@ class Sweeping:
     def __init__(self, topic: LeadingTopic) -> None:
         self._topic, self._log = topic, topic.log
         self.expired: deque[list[int]] = deque()
-        """What was dropped as its life was over: nobody has missed it."""
+        """What was dropped as its life was over, or as there is newer: nobody has missed it."""
         self.is_armed = False
         self._timer: Timer | None = None
         self._due_ms = 0
@@ -44,7 +45,7 @@ class Sweeping:
             topic.proposer.propose(AdvanceFirstOffset(topic.id, offset, reason))
 
     def dropped(self, start: int, stop: int, reason: str) -> None:
-        if reason == "expired":
+        if reason in ("expired", COMPACTED):
             if self.expired and self.expired[-1][1] == start:
                 self.expired[-1][1] = stop
             elif stop > start:

@@ -46,12 +46,13 @@ from ..deciding import (
 from ..expiry import alive
 from ..pending import Pending
 from ..proposer import Done, Proposer
-from ..state.group import GroupState
+from ..state.group import COMPACTED, GroupState
 from ..state.topic import TopicState
 from ..view import TopicView
 from ..waiting import Bell, again
 from .at_once import PublishAtOnce
 from .burying import Dead
+from .compacting import Compacting
 from .cursors import ReaderCursors
 from .delaying import Delaying
 from .fan_out import FanOut
@@ -113,6 +114,7 @@ class LeadingTopic:
         self.sweeping = Sweeping(self)
         self.delaying = Delaying(self)
         self.cursors = ReaderCursors(self)
+        self.compacting = Compacting(self)
         self.cancelled = self.delaying.cancelled
         self.name_set, self.name_gone = self.cursors.name_set, self.cursors.name_gone
         quick: PublishAtOnce | PublishIntake
@@ -333,6 +335,8 @@ class LeadingTopic:
             self.intake.have_come(offset + count)
         if not self.sweeping.is_armed and (self.may_expire or self.age_ms is not None):
             self.sweeping.arm()
+        if self.compacting.is_on:
+            self.compacting.appended()
         self.bell.ring()
 
     def appended_rows(
@@ -364,7 +368,7 @@ class LeadingTopic:
     def dropped(self, start: int, stop: int, reason: str) -> None:
         self.drops[reason] += stop - start
         sweeping = self.sweeping
-        if sweeping.is_armed or reason == "expired":
+        if sweeping.is_armed or reason in ("expired", COMPACTED):
             sweeping.dropped(start, stop, reason)
         if not sweeping.is_armed and (self.may_expire or self.age_ms is not None):
             sweeping.arm()
@@ -378,6 +382,7 @@ class LeadingTopic:
 
     def configured(self) -> None:
         self._take_options()
+        self.compacting.configured()
         self.sweeping.rearm()
         self.wake_publisher()
         for group in self.queues.values():
@@ -467,6 +472,7 @@ class LeadingTopic:
             group.end(error)
         self.sweeping.end()
         self.delaying.end()
+        self.compacting.end()
         self.bell.ring()
         self.line.end()
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .topic import TopicState
 
 DISCARDED = "discarded"
+COMPACTED = "compacted"
 """Why a group is done with what nobody is to get any more, in whatever way."""
 
 

@@ -17,8 +17,19 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Protocol
 
-from ...batch import NOT_PLAIN, OBJECTS, BatchBuilder, DecodeCache, RecordBatch, RowSource
+from ...batch import (
+    NOT_PLAIN,
+    OBJECTS,
+    BatchBuilder,
+    DecodeCache,
+    HoleBatch,
+    RecordBatch,
+    RowSource,
+    hole,
+)
+from ...groups.offset_set import OffsetSet
 from ...loop.disposal import let_go
+from .thinning import thinned
 
 if TYPE_CHECKING:
     from ...storage.loading import Load
@@ -70,6 +81,10 @@ class TopicLogApi(Protocol):
     def size_between(self, start: int, stop: int) -> int: ...
     def offset_freeing(self, bytes_wanted: int, end: int) -> int: ...
     def note_damage(self, first: int, next: int, file: str, cause: str) -> object: ...
+    def compacted(self, gone: OffsetSet, start: int, stop: int) -> None:
+        """Some between these offsets were dropped where they are; `gone` has all that were."""
+        ...
+
     def let_go(self) -> None:
         """Free the memory: nobody asks for anything any more."""
         ...
@@ -268,6 +283,32 @@ class MemoryLog:
             del self._chunks[: self._head], self._bases[: self._head]
             self._head = 0
         return dropped
+
+    def compacted(self, gone: OffsetSet, start: int, stop: int) -> None:
+        """Free the memory of dropped rows, a chunk at a time, where it is worth it."""
+        head, closed = self._head, len(self._bases) - (self._tail is not None)
+        low = max(head, bisect_right(self._bases, start, head) - 1)
+        high = min(closed, bisect_left(self._bases, stop, head))
+        pieces: list[RowSource] = []
+        for at in range(head, len(self._chunks)):
+            chunk = self._chunks[at]
+            made = thinned(chunk, gone) if low <= at < high else None
+            first = max(0, self.first_offset - chunk.base_offset)
+            for piece in (chunk,) if made is None else made:
+                if isinstance(piece, HoleBatch) and pieces and isinstance(pieces[-1], HoleBatch):
+                    before = pieces.pop()
+                    rows = before.row_count + piece.row_count
+                    piece = hole(before.base_offset, rows, before.time(0))
+                pieces.append(piece)
+            if made is not None:
+                self.byte_count -= chunk.size(first, chunk.row_count)
+                self.byte_count += sum(
+                    piece.size(max(0, self.first_offset - piece.base_offset), piece.row_count)
+                    for piece in made
+                    if piece.base_offset + piece.row_count > self.first_offset
+                )
+        self._chunks, self._head = pieces, 0
+        self._bases = [piece.base_offset for piece in pieces]
 
     def let_go(self) -> None:
         """Forget everything. The memory is free a few turns later."""

@@ -19,12 +19,13 @@ from typing import Protocol
 from ...batch import PRODUCER, BatchBuilder, RecordBatch
 from ...group_model import Ranges
 from ...groups.lanes import LaneIndex
-from ...groups.offset_set import OffsetSet
+from ...groups.offset_set import SHIFT, Chunks, OffsetSet
 from ...model import TopicOptions
 from ..commands import (
     AdvanceFirstOffset,
     Attempts,
     Cancel,
+    Compact,
     CreateGroup,
     DeleteGroup,
     PauseGroup,
@@ -35,7 +36,7 @@ from ..commands import (
 )
 from ..expiry import FOREVER
 from .constants import COUNT_MAX
-from .group import DISCARDED, GroupState
+from .group import COMPACTED, DISCARDED, GroupState
 from .lanes import TopicLanes
 from .memory_log import TopicLogApi
 from .producers import Producers, Remembered
@@ -75,7 +76,8 @@ class TopicState:
         """Of readers: where each began, and what it has committed."""
         self.producers = Producers(remembered, id)
         self.discarded: OffsetSet | None = None
-        """Dead letters that were let go for good; None while there are none."""
+        """Dead letters that were let go for good, and what compaction has dropped; None while there
+        is none."""
         self.observer: TopicObserver | None = None
         self._take(options)
 
@@ -182,6 +184,23 @@ class TopicState:
         for group in self.groups.values():
             group.settle(ranges, DISCARDED)
 
+    def _compact(self, dropped: Chunks) -> None:
+        """Drop these where they are; at the front, for good."""
+        gone, log = self.discarded, self.log
+        if gone is None:
+            gone = self.discarded = OffsetSet()
+        gone.add_chunks(dropped)
+        first, behind = dropped[0][0] << SHIFT, (dropped[-1][0] + 1) << SHIFT
+        late = [group for group in self.groups.values() if group.floor < behind]
+        if late:  # it was decided by those that were there; one may have come since
+            ranges = OffsetSet.from_chunks(dropped).ranges()
+            for group in late:
+                group.settle(ranges, COMPACTED)
+        log.compacted(gone, first, behind)
+        first = min(gone.first_missing(log.first_offset), log.next_offset)
+        if first > log.first_offset:
+            self._drop(first, COMPACTED)
+
     def only_for(self, name: str | None, start: int, stop: int) -> None:
         """These were appended for one group alone: the others are done with them."""
         if name is not None:
@@ -216,6 +235,8 @@ class TopicState:
                     group.pause(paused)
             case Cancel(_, ranges):
                 self._cancel(ranges)
+            case Compact(_, _, dropped):
+                self._compact(dropped)
 
     def settle(self, name: str, ranges: Ranges, reason: str = "") -> None:
         group = self.groups.get(name)

@@ -355,6 +355,7 @@ class RemoteBroker:
         )
         if r.partitions is not None:
             opening.partitions = list(r.partitions)
+        opening.resume = dict(r.resume)
         reader = RemoteReader(self._requests, opening, self._streams)
         await reader.open()
         return reader

@@ -41,9 +41,11 @@ class RemoteReader(RemoteStream):
         what = f"reader of {opening.topic!r}"
         super().__init__(requests, what, opening, Op.OPEN_READER, registry)
         self._name, self._is_whole = opening.name, opening.whole
+        self._is_state = opening.start == "last_per_key"
         self._topic = str(opening.topic)
         self._topic_id = 0
         self._next: dict[int, int] = {}
+        self.state_ends: Mapping[int, int] = {}
         self._since: list[dict[int, int]] = []
         self._held: defaultdict[int, deque[tuple[int, int]]] = defaultdict(deque)
         """Of a name: what came and is not known to be committed, by partition."""
@@ -52,6 +54,7 @@ class RemoteReader(RemoteStream):
     def _begins_at(self, opened: StreamOpenedReply) -> None:
         super()._begins_at(opened)
         self._next = opened.positions
+        self.state_ends = opened.state_ends
         self._topic_id = opened.topic_id
 
     def _ahead(self) -> int:
@@ -61,6 +64,12 @@ class RemoteReader(RemoteStream):
         if self._name is not None:
             held = [(number, *one) for number, ranges in self._held.items() for one in ranges]
             return msgspec.structs.replace(self._opening, held=held[-HELD_MAX:])
+        if self._is_state:
+            resume = {
+                number: (position, self.state_ends.get(number, position))
+                for number, position in self._next.items()
+            }
+            return msgspec.structs.replace(self._opening, resume=resume)
         if self._is_whole:
             return self._opening
         return msgspec.structs.replace(self._opening, start=next(iter(self._next.values())))
@@ -75,7 +84,7 @@ class RemoteReader(RemoteStream):
             for partition, position in self._next.items()
             if opened.positions.get(partition, 0) != position
         }
-        if wrong and self._name is None:
+        if wrong and self._name is None and not self._is_state:
             await self._requests.ask(Op.SEEK, SeekRequest(opened.stream, wrong))
 
     def _came(self, runs: list[Run]) -> None:

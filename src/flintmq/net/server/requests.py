@@ -176,7 +176,14 @@ async def open_reader(session: Session, c: OpenReaderRequest, frame: Frame) -> S
 
     async def open_plain(topic: Any, start: Start | None) -> ReaderApi:
         return await broker.open_reader(
-            ReaderOpening(topic, name=c.name, start=start, filter=filter, auto_create=auto_create)
+            ReaderOpening(
+                topic,
+                name=c.name,
+                start=start,
+                filter=filter,
+                auto_create=auto_create,
+                resume=c.resume,
+            )
         )
 
     if c.name is not None:
@@ -197,7 +204,11 @@ async def open_reader(session: Session, c: OpenReaderRequest, frame: Frame) -> S
     )
     topic_id = session.server.lasting_id(await broker.topic_info(c.topic))
     return StreamOpenedReply(
-        session.add_stream(stream), await api.positions(), api.missed, topic_id
+        session.add_stream(stream),
+        await api.positions(),
+        api.missed,
+        topic_id,
+        dict(api.state_ends),
     )
 
 

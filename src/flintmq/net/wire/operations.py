@@ -264,6 +264,9 @@ class OpenReaderRequest(Control):
     held: list[tuple[int, int, int]] = msgspec.field(default_factory=list)
     """Of a name, by one that was open before: what it was handed and does not know as committed;
     partition, first offset and behind the last."""
+    resume: dict[int, tuple[int, int]] = {}
+    """Of `last_per_key`, by one that was open before: by partition, where it goes on, and where the
+    state ends."""
 
 
 class OpenFeedRequest(Control):
@@ -280,6 +283,8 @@ class StreamOpenedReply(Control):
     missed: int = 0
     topic_id: int = 0
     """Of a reader: a topic made anew under the old name has another."""
+    state_ends: dict[int, int] = {}
+    """Of a reader that began by `last_per_key`: where the state ends, by partition."""
 
 
 class TakeRequest(Control):

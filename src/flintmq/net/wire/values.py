@@ -42,7 +42,8 @@ def start_fields(start: Any) -> Any:
     if start is None or isinstance(start, str | int | float):
         return start
     raise InvalidRequest(
-        f"start must be 'earliest', 'latest', 'committed', an offset or a datetime, not {start!r}"
+        "start must be 'earliest', 'latest', 'committed', 'last_per_key', an offset or a datetime, "
+        f"not {start!r}"
     )
 
 

@@ -1,0 +1,40 @@
+"""The keys of a range of rows at once, for who goes by keys and not by values."""
+
+from __future__ import annotations
+
+from .columns import split
+from .format import ABSENT, KEYS, RowSource
+from .record_batch import RecordBatch
+
+
+def keys_of(source: RowSource, start: int, stop: int) -> list[bytes | None]:
+    """The key of each row as bytes; None where it has none."""
+    if not source.columns & KEYS:
+        return [None] * (stop - start)
+    if not isinstance(source, RecordBatch):
+        return [_as_bytes(source.key(row)) for row in range(start, stop)]
+    raw, layout = source.payload()
+    found: list[bytes | None] = list(split(raw, layout.keys, start, stop))
+    if layout.key_kinds >= 0:
+        kinds = bytes(raw[layout.key_kinds + start : layout.key_kinds + stop])
+        if ABSENT in kinds:
+            pairs = zip(found, kinds, strict=True)
+            found = [None if kind == ABSENT else key for key, kind in pairs]
+    return found
+
+
+def empty_rows(source: RowSource, start: int, stop: int) -> list[int]:
+    """The rows whose value is empty."""
+    if not isinstance(source, RecordBatch):
+        return [row for row in range(start, stop) if source.value(row) == b""]
+    raw, layout = source.payload()
+    column = layout.values
+    view = memoryview(raw)[column.offsets + 4 * start : column.offsets + 4 * (stop + 1)]
+    ends = view.cast("i").tolist()
+    if len(set(ends)) == len(ends):
+        return []  # as mostly: no two of them end at the same place
+    return [start + row for row in range(stop - start) if ends[row] == ends[row + 1]]
+
+
+def _as_bytes(key: str | bytes | None) -> bytes | None:
+    return key.encode() if isinstance(key, str) else key

@@ -1,0 +1,68 @@
+"""Compaction on the disk: files shrink, offsets stay, and a model agrees with random histories."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import flintmq
+from flintmq.engine.broker import Broker
+from flintmq.storage.topic_log import TopicLog
+
+from .compaction_model import TOPIC, history, small_sizes
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1000, 1003))
+async def test_a_history_holds_what_its_model_says(seed: int) -> None:
+    await history(seed, 80)
+
+
+async def test_segments_are_written_anew_without_what_was_dropped(tmp_path: Path) -> None:
+    with small_sizes():
+        async with flintmq.connect(f"file://{tmp_path}/data", fsync="never") as mq:
+            await mq.create_topic(TOPIC, compact="key")
+            await mq.publish(TOPIC, b"first", key="pinned")
+            broker = mq._broker
+            assert isinstance(broker, Broker)
+            log = broker.shard.topics[TOPIC].log
+            assert isinstance(log, TopicLog)
+            for n in range(60):
+                await mq.publish_batch(
+                    TOPIC, [b"x" * 50] * 20, key=[f"k{i % 5}" for i in range(20)]
+                )
+                if n % 5 == 4:
+                    await broker.host.checkpoint()
+            await broker.settled()
+            await broker.host.checkpoint()
+            await broker.host.checkpoint()
+            assert (log.first_offset, log.next_offset) == (0, 1201)
+            assert len(log.sections) < 8
+            assert sum(section.size for section in log.sections) < 10_000, "of 60,000 bytes"
+        async with flintmq.connect(f"file://{tmp_path}/data") as mq, mq.reader(TOPIC) as reader:
+            rows = await reader.read_batch(10_000)
+            assert rows[0].value == b"first"
+            assert {message.key for message in rows} == {"pinned", *(f"k{n}" for n in range(5))}
+            assert rows[-1].offset == 1200
+            assert len(rows) < 200
+
+
+async def test_a_search_by_time_and_a_fetch_pass_over_holes(tmp_path: Path) -> None:
+    with small_sizes():
+        async with flintmq.connect(f"file://{tmp_path}/data", fsync="never") as mq:
+            await mq.create_topic(TOPIC, compact="key")
+            await mq.publish(TOPIC, b"first", key="pinned")
+            broker = mq._broker
+            assert isinstance(broker, Broker)
+            for _ in range(20):
+                await mq.publish_batch(TOPIC, [b"x" * 50] * 20, key=["k"] * 20)
+                await broker.host.checkpoint()
+            times = []
+            async with mq.reader(TOPIC) as reader:
+                times = [message.time for message in await reader.read_batch(10_000)]
+            for time in times:
+                async with mq.reader(TOPIC, start=time) as reader:
+                    assert (await reader.read_batch(1)).offsets[0] in (0, 400) or len(times) > 2
+            async with mq.reader(TOPIC, start=200) as reader:
+                assert (await reader.read_batch(1000)).offsets[-1] == 400
