@@ -226,7 +226,7 @@ class TopicLog:
         if self._tail.holds(offset):
             return self._tail.locate(offset)
         section = self._section(offset)
-        entry = self._entry(section, offset, waits)
+        entry = self._index(section, waits).entry_or_hole(self._topic, offset, section)
         if isinstance(entry, HoleBatch):
             return entry, offset - entry.base_offset, entry.row_count
         try:
@@ -282,9 +282,6 @@ class TopicLog:
             if is_damage(error):
                 self._without_index.add(section.file)
             self._raise_damage(error, section.base, section.next, section.file)
-
-    def _entry(self, section: Section, offset: int, waits: bool = True) -> BatchEntry | HoleBatch:
-        return self._index(section, waits).entry_or_hole(self._topic, offset, section)
 
     def _raise_damage(self, error: FlintError, first: int, next: int, file: str) -> NoReturn:
         """What the store could not read in two attempts is damaged."""
@@ -354,7 +351,7 @@ class TopicLog:
         section = self._section(offset)
         if section.columns & NOT_PLAIN:
             with suppress(Corrupt):
-                entry = self._entry(section, offset, waits)
+                entry = self._index(section, waits).entry_or_hole(self._topic, offset, section)
                 if isinstance(entry, HoleBatch):
                     return None, offset - entry.base_offset, entry.row_count
                 has_some = entry.columns & NOT_PLAIN
@@ -372,7 +369,7 @@ class TopicLog:
         base, next, time = section.base, section.next, section.last_time
         control: StoredRows | None = None
         with suppress(FlintError):
-            entry = self._entry(section, offset, waits)
+            entry = self._index(section, waits).entry_or_hole(self._topic, offset, section)
             if isinstance(entry, HoleBatch):
                 return entry, offset - entry.base_offset, entry.row_count
             base, next, time = entry.base, entry.next, entry.last_time

@@ -9,7 +9,7 @@ others, and nobody commits what another holds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ...batch import RowSource
@@ -171,7 +171,7 @@ class LeadingReader:
 
     def _read(self, behind: int, max_rows: int, waits: bool) -> tuple[list[Run], bool]:
         """Rows from where we are reading up to an offset; whether a filter has looked at any."""
-        cursor = self._cursor
+        cursor, topic = self._cursor, self._topic
         runs: list[Run] = []
         wanted = max_rows
         budget = _FILTER_ROWS_MAX
@@ -192,7 +192,7 @@ class LeadingReader:
             stop = min(stop, row + behind - self._reading)
             if allowance is None:
                 end = min(stop, row + wanted)
-                run = self._living(source, row, end)
+                run = _living(topic, self.state_rows, source, row, end)
             else:
                 end = min(stop, row + min(budget, max(64, 2 * wanted)))
                 budget -= end - row
@@ -255,17 +255,6 @@ class LeadingReader:
         cursor.missed += count
         return Missed(topic.name, first, cursor.position, count)
 
-    def _living(self, source: RowSource, start: int, stop: int) -> Run | None:
-        topic = self._topic
-        if self.state_rows is not None:
-            picks = self.state_rows.picks(source, start, stop, topic.living(source, start, stop))
-            return Run(source, start, stop, topic.origin, picks) if picks else None
-        if topic.may_expire or topic.state.discarded is not None:
-            picks = topic.living(source, start, stop)
-            if picks is not None:
-                return Run(source, start, stop, topic.origin, picks) if picks else None
-        return Run(source, start, stop, topic.origin)
-
     def _filtered(
         self,
         source: RowSource,
@@ -283,7 +272,7 @@ class LeadingReader:
         cursor, topic = self._cursor, self._topic
         wants = cursor.filter
         assert wants is not None
-        rows = self._living(source, start, stop)
+        rows = _living(topic, self.state_rows, source, start, stop)
         if not callable(wants):
             return _expressed(topic, cursor, wants, source, start, stop, wanted, rows, allowance)
         picks: list[int] = []
@@ -477,6 +466,20 @@ class LeadingReader:
     def _check_open(self) -> None:
         if self._ended is not None:
             raise again(self._ended)
+
+
+def _living(
+    topic: LeadingTopic, state: StateRows | None, source: RowSource, start: int, stop: int
+) -> Run | None:
+    """What of a range of rows may be handed out."""
+    picks: Sequence[int] | None = None
+    if topic.may_expire or topic.state.discarded is not None:
+        picks = topic.living(source, start, stop)
+    if state is not None:
+        picks = state.picks(source, start, stop, picks)
+    if picks is None:
+        return Run(source, start, stop, topic.origin)
+    return Run(source, start, stop, topic.origin, picks) if picks else None
 
 
 def _joined(one: Missed | None, other: Missed | None) -> Missed | None:

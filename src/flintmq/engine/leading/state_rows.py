@@ -15,7 +15,7 @@ class StateRows:
         self._offsets, self.end = offsets, end
 
     def next(self, offset: int) -> int:
-        """The first to be handed out, from an offset on. What lies before is not asked for again."""
+        """The first to be handed out, from an offset on. What lies before is forgotten."""
         self._offsets.discard_before(min(offset, self.end))
         first = self._offsets.first()
         return max(offset, self.end) if first is None else first

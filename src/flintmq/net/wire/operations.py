@@ -195,8 +195,6 @@ class ReceiptsReply(Control):
 
 
 class RequestRequest(Control):
-    """A request: the message behind it has the address in its headers."""
-
     topic: Any
     address: Any
     timeout: float | None = None
@@ -204,8 +202,6 @@ class RequestRequest(Control):
 
 
 class ReplyToRequest(Control):
-    """A reply: the message is behind it."""
-
     address: Any
 
 
@@ -265,8 +261,7 @@ class OpenReaderRequest(Control):
     """Of a name, by one that was open before: what it was handed and does not know as committed;
     partition, first offset and behind the last."""
     resume: dict[int, tuple[int, int]] = {}
-    """Of `last_per_key`, by one that was open before: by partition, where it goes on, and where the
-    state ends."""
+    """Of `last_per_key`, in a new session: by partition, the position and the end of the state."""
 
 
 class OpenFeedRequest(Control):
