@@ -260,7 +260,7 @@ class OpenReaderRequest(Control):
     held: list[tuple[int, int, int]] = msgspec.field(default_factory=list)
     """Of a name, by one that was open before: what it was handed and does not know as committed;
     partition, first offset and behind the last."""
-    resume: dict[int, tuple[int, int]] = {}
+    resume: dict[int, tuple[int, int]] = msgspec.field(default_factory=dict)
     """Of `last_per_key`, in a new session: by partition, the position and the end of the state."""
 
 
@@ -278,7 +278,7 @@ class StreamOpenedReply(Control):
     missed: int = 0
     topic_id: int = 0
     """Of a reader: a topic made anew under the old name has another."""
-    state_ends: dict[int, int] = {}
+    state_ends: dict[int, int] = msgspec.field(default_factory=dict)
     """Of a reader that began by `last_per_key`: where the state ends, by partition."""
 
 
