@@ -43,6 +43,8 @@ class ClusterFounder:
         )
         self.waits_for = ""
         """Why the cluster is not founded yet, as far as is known."""
+        self._refusal: tuple[Members, str] | None = None
+        """Members that a client named, and why they cannot found a cluster."""
         self._changed = asyncio.Event()
 
     def answer(self, data: bytes) -> bytes:
@@ -51,6 +53,10 @@ class ClusterFounder:
             request = decode_request(data)
         except msgspec.DecodeError as error:
             return encode_founding(Refused(f"not understood: {error}", is_final=True))
+        if isinstance(request, Bootstrap) and not request.is_question:
+            refusal, self._refusal = self._refusal, None  # asked once more, it is tried again
+            if refusal is not None and refusal[0] == request.members:
+                return encode_founding(Refused(refusal[1], is_final=True))
         return encode_founding(self._answered(request))
 
     def _answered(self, request: FoundingRequest) -> FoundingAnswer:
@@ -76,8 +82,11 @@ class ClusterFounder:
         if isinstance(answer, Refused):
             raise InvalidRequest(answer.why)
 
-    def forget(self) -> None:
-        """Whoever named the members has given up."""
+    def forget(self, why: str = "") -> None:
+        """Whoever named the members has given up; or another refuses, and those who passed the
+        list on to us have to hear of it."""
+        if why and self.node.wanted is not None:
+            self._refusal = (self.node.wanted, why)
         self.node.wanted = None
         self._changed.set()
 

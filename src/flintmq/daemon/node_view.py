@@ -90,7 +90,7 @@ class NodeView:
     def refused(self, error: InvalidRequest) -> None:
         """Another node refuses for good."""
         if self._founder.node.record is None:
-            self._founder.forget()
+            self._founder.forget(str(error))
         for waiting in self._waiting:
             if not waiting.done():
                 waiting.set_exception(InvalidRequest(str(error)))

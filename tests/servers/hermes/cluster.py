@@ -23,19 +23,20 @@ class HermesdNode:
     """One node. It keeps its directory and its address for other nodes over restarts."""
 
     def __init__(self, directory: Path, id: int, *flags: str) -> None:
-        self.id, self.directory, self._flags = id, directory, flags
+        self.id, self._flags = id, flags
+        self.directory = directory / f"node-{id}"
+        self.data = self.directory / "data"
         self.peer_addr = f"127.0.0.1:{free_port()}"
         self.address = ("", 0)
         self.http = ""
         self.process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
-        directory = self.directory / f"node-{self.id}"
-        directory.mkdir(parents=True, exist_ok=True)
-        with (directory / "stderr.txt").open("ab") as log:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        with (self.directory / "stderr.txt").open("ab") as log:
             self.process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "flintmq.cli", "hermesd", "--node-id", str(self.id)),
-                *("--data-dir", str(directory / "data"), "--client-addr", "127.0.0.1:0"),
+                *("--data-dir", str(self.data), "--client-addr", "127.0.0.1:0"),
                 *("--metrics-addr", "127.0.0.1:0", "--peer-addr", self.peer_addr, *self._flags),
                 stdout=asyncio.subprocess.PIPE,
                 stderr=log,

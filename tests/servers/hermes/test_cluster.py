@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from pathlib import Path
 
 import pytest
@@ -80,6 +81,17 @@ async def test_the_life_of_a_cluster_as_their_own_test_has_it(tmp_path: Path) ->
             assert "hermesmq_raft_is_leader" in text
             assert "hermesmq_messages" in text
 
+        # A node whose disk was emptied might vote a second time: it does not come back.
+        wiped = min(nodes, key=lambda node: node.peer_addr)
+        await wiped.kill()
+        shutil.rmtree(wiped.data)
+        await wiped.start()
+        with pytest.raises(Refused, match="belongs to a cluster already") as caught:
+            await wiped.call("bootstrap", nodes=listed(nodes))
+        assert caught.value.code == "bootstrap_failed"
+        third = await leader_of(nodes, but=wiped)
+        await third.call("produce", topic="orders", payload=b"the others go on")
+
 
 async def test_w17_conflicting_bootstraps_never_make_two_clusters(tmp_path: Path) -> None:
     async with hermesd_nodes(tmp_path) as nodes:
@@ -93,8 +105,7 @@ async def test_w17_conflicting_bootstraps_never_make_two_clusters(tmp_path: Path
         refused = [answer for answer in answers if isinstance(answer, Refused)]
         assert refused, "two clusters of the same nodes"
         assert {answer.code for answer in refused} == {"bootstrap_failed"}
-        leaders = [node for node in nodes if await node.leads()]
-        assert len(leaders) == 2 - len(refused)
+        assert len([node for node in nodes if await node.leads()]) <= 1
 
 
 async def test_w17_a_list_that_is_wrong_changes_nothing_and_one_that_is_right_does(
