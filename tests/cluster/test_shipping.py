@@ -287,7 +287,7 @@ async def test_who_has_it_and_does_not_know_that_it_is_committed_says_that_it_ha
     assert [(reply.kind, reply.index) for reply in heard.replies] == [
         (MessageKind.APPEND_REPLY, last)
     ]
-    assert heard.ends == []
+    assert heard.ends == [ShipEnd(0, last, False)], "nobody has to keep it for us"
 
 
 async def test_who_has_something_else_there_asks_for_a_later_one(
@@ -303,3 +303,27 @@ async def test_who_has_something_else_there_asks_for_a_later_one(
 
     assert heard.replies == []
     assert heard.ends == [ShipEnd(0, last, False)]
+
+
+async def test_a_checkpoint_from_which_the_log_does_not_go_on_is_not_offered(
+    cluster: Cluster,
+) -> None:
+    leader = await cluster.led()
+    await publish(leader.broker, b"one")
+    await leader.local.host.checkpoint()
+    shipping = leader._shipping
+    assert shipping is not None
+    sender = shipping.sender
+    peer = next(id for id in cluster.ids if id != leader.id)
+    sender.needed_by([peer])
+    await cluster.until(lambda: sender.shipment is not None, "it is kept")
+    assert sender.shipment is not None
+    early = sender.shipment.offer.index
+    leader.host.storage.held_behind = None  # as where another host follows
+    await let_go(cluster)
+    assert leader.host.storage.first_index() > early + 1
+
+    sender.needed_by([peer])
+
+    await cluster.until(lambda: sender.shipment is not None, "another is kept")
+    assert sender.shipment.offer.index > early

@@ -30,13 +30,18 @@ class Shipping:
         self, kept: KeptShard, send: SendShipping, node: Driving, bytes_per_second: int
     ) -> None:
         self._kept, self._node = kept, node
-        self.sender = CheckpointSender(kept, send, self._hold, bytes_per_second=bytes_per_second)
+        self.sender = CheckpointSender(
+            kept, send, self._hold, self._has_behind, bytes_per_second=bytes_per_second
+        )
         self.receiver = CheckpointReceiver(kept, send, self._install)
         self._is_closed = False
         clear_aside(kept.files)  # a process before us was ended meanwhile
 
     def _hold(self, index: int | None) -> None:
         self._node.host.storage.held_behind = index
+
+    def _has_behind(self, index: int) -> bool:
+        return self._node.host.storage.first_index() <= index + 1
 
     def receive(self, peer: int, kind: int, body: memoryview) -> None:
         """A frame of `ship_frames`. Raises MalformedFrame."""
@@ -60,6 +65,7 @@ class Shipping:
             return
         if host.holds(offer.index, offer.term):
             host.tell_held(peer, offer.index)  # that has happened, or was never needed
+            self.receiver.refuse(peer, offer)
         elif may_install(host, offer.index, offer.term):
             self.receiver.offered(peer, offer)
         elif host.raft.log.last_index() >= offer.index:

@@ -58,11 +58,13 @@ class CheckpointSender:
         kept: KeptShard,
         send: SendShipping,
         hold: Callable[[int | None], object],
+        has_behind: Callable[[int], bool],
         *,
         bytes_per_second: int = BYTES_PER_SECOND,
     ) -> None:
-        """`hold(index)`: keep the log from there on; None: no longer."""
-        self._kept, self._send, self._hold = kept, send, hold
+        """`hold(index)`: keep the log from there on; None: no longer. `has_behind(index)`: whether
+        the log goes on from there."""
+        self._kept, self._send, self._hold, self._has_behind = kept, send, hold, has_behind
         self._rate = bytes_per_second
         self._free_at = 0.0
         self.shipment: Shipment | None = None
@@ -79,6 +81,8 @@ class CheckpointSender:
     def needed_by(self, peers: Iterable[int]) -> None:
         """These need what the log no longer has. Told again and again, as long as they do."""
         loop = asyncio.get_running_loop()
+        if self.shipment is not None and not self._has_behind(self.shipment.offer.index):
+            self._release()  # it is from when we led before: nobody could go on from it
         now, shipment = loop.time(), self.shipment
         if shipment is None:
             if self._making is None:
