@@ -75,6 +75,7 @@ if TYPE_CHECKING:
     from .errors import TopicNotFound as TopicNotFound
     from .errors import TopicReplaced as TopicReplaced
     from .errors import UnsupportedFormat as UnsupportedFormat
+    from .errors import WebhookNotFound as WebhookNotFound
     from .group_model import GroupInfo as GroupInfo
     from .group_model import GroupStats as GroupStats
     from .group_model import InFlight as InFlight
@@ -119,8 +120,8 @@ if not TYPE_CHECKING:  # type checkers see the imports above, and still find mis
             "FlintError InvalidRequest MessageTooLarge EncodeFailed DecodeFailed "
             "RoutingFailed MissingExtra NotStaged TopicNotFound TopicReplaced MessagesLost "
             "NotAuthenticated PermissionDenied TopicDeleted TopicExists TopicFull QueueFull "
-            "GroupNotFound GroupExists DefinitionChanged NoResponders NoReply LeaseLost "
-            "FilterFailed Closed "
+            "GroupNotFound GroupExists WebhookNotFound DefinitionChanged NoResponders NoReply "
+            "LeaseLost FilterFailed Closed "
             "Disconnected TlsFailed MalformedFrame OutcomeUnknown Corrupt UnsupportedFormat "
             "StorageFull StorageFailed BrokerFailed DataDirectoryInUse SparkUnavailable"
         ),

@@ -20,6 +20,7 @@
       GroupExists                     pass the group's own options, none, or another name
       NoResponders                    start a responder, then send the request again
       NoReply (TimeoutError)          no reply in time; the request may have been processed
+      WebhookNotFound                 create_webhook makes it
       DefinitionChanged               look at it again, then repeat the change
       LeaseLost                       drop the work: another consumer has the message
       DecodeFailed                    the value cannot be decoded; the reader can continue
@@ -249,6 +250,14 @@ class GroupExists(FlintError):
             )
         super().__init__(f"group {group!r} of {topic!r} already exists: {differences}; {remedy}")
         self.topic, self.group, self.differing = topic, group, differing
+
+
+class WebhookNotFound(FlintError):
+    """The group has no webhook."""
+
+    def __init__(self, topic: str, group: str) -> None:
+        super().__init__(f"group {group!r} of topic {topic!r} has no webhook; create one")
+        self.topic, self.group = topic, group
 
 
 class DefinitionChanged(FlintError):

@@ -86,7 +86,7 @@ class Client:
         self._pollers = Pollers(broker, context.settler, tracing, context.timeout)
         self._queues = QueueVerbs(context, self._pollers)
         self._topics = TopicAdmin(context, codec, self._pollers)
-        self._webhooks = WebhookVerbs(context)
+        self._webhooks = WebhookVerbs(broker)
         self._staged = StagedPublishing(context, self._encoder, self._sender)
         self._requesting = Requesting(context, self._encoder, self._sender)
         codec.replier = self._requesting.reply

@@ -9,8 +9,8 @@ from typing import Unpack
 
 import msgspec
 
-from ..broker_api import Joining
-from ..errors import DefinitionChanged, InvalidRequest
+from ..broker_api import BrokerApi, Joining
+from ..errors import DefinitionChanged, InvalidRequest, WebhookNotFound
 from ..model import Definition
 from ..patterns import check_name
 from ..webhook_model import (
@@ -22,7 +22,6 @@ from ..webhook_model import (
     checked_webhook,
     new_secret,
 )
-from .context import ClientContext
 from .keywords import check_keywords
 from .membership import checked_filter
 from .routing import partition_name
@@ -34,8 +33,8 @@ OF_GROUPS = ("order", "filter", "start")
 class WebhookVerbs:
     """The part of a client that deals with webhooks."""
 
-    def __init__(self, context: ClientContext) -> None:
-        self._context, self._broker = context, context.broker
+    def __init__(self, broker: BrokerApi) -> None:
+        self._broker = broker
 
     async def create_webhook(
         self,
@@ -137,7 +136,7 @@ class WebhookVerbs:
     async def _known(self, topic: str, group: str) -> Definition:
         found = await self._found(topic, group)
         if found is None:
-            raise InvalidRequest(f"group {group!r} of topic {topic!r} has no webhook")
+            raise WebhookNotFound(topic, group)
         return found
 
     async def _found(self, topic: str, group: str) -> Definition | None:

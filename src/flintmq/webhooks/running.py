@@ -12,7 +12,7 @@ import msgspec
 
 from ..batch import BatchBuilder
 from ..client.client import Client
-from ..errors import InvalidRequest
+from ..errors import InvalidRequest, WebhookNotFound
 from ..model import Definition
 from ..observe.logs import event
 from ..rows import Message, Origin
@@ -149,10 +149,9 @@ class WebhookRunner:
         """Send a test request, of the content type application/json, at once."""
         known = self._running.get((topic, group))
         if known is None:
-            raise InvalidRequest(
-                f"no webhook of topic {topic!r} and group {group!r} is running; create it, or "
-                "resume it"
-            )
+            if not any(one.name == group for one in self._definitions.of(KIND, topic)):
+                raise WebhookNotFound(topic, group)
+            raise InvalidRequest(f"the webhook of group {group!r} is paused; resume it first")
         rows = BatchBuilder()
         rows.append_typed(TEST_VALUE, "application/json")
         message = Message(rows.seal(), 0, Origin(topic, 0))

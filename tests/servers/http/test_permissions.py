@@ -52,19 +52,33 @@ NEEDS = {
     "dead_letters": "consume",
     "redrive": "administer",
     "discard": "administer",
-}
+    "all_webhooks": "broker",
+    **dict.fromkeys(
+        [
+            "webhooks_of_topic", "webhook", "create_webhook", "delete_webhook", "pause_webhook",
+            "resume_webhook", "test_webhook",
+        ],
+        "administer",
+    ),
+}  # fmt: skip
 BODIES: dict[str, Any] = {
     "publish": {"text": "x"},
     "reset_group": {"to": "earliest"},
     "redrive": {"all": True},
     "discard": {"all": True},
+    "create_webhook": {"url": "https://crm.example/hook"},
     **{name: {"leases": ["0.0.1"]} for name in ("ack", "nack", "reject", "extend")},
 }
 EACH = pytest.mark.parametrize("route", ROUTES, ids=lambda route: name_of(route))
 
 
-NOT_THERE = {"close_connection", "cluster_status"}
-"""What a broker alone without connections does not have."""
+NOT_THERE = {
+    *("close_connection", "cluster_status"),
+    *("webhook", "delete_webhook", "pause_webhook", "resume_webhook"),
+}
+"""What a broker alone without connections and webhooks does not have."""
+NOT_DONE = {"test_webhook"}
+"""What only a broker that runs as a process does."""
 
 
 def name_of(route: ApiRoute) -> str:
@@ -95,6 +109,8 @@ SAME_AS = {
     "dead_letters": Op.DEAD_LETTERS,
     "redrive": Op.REDRIVE,
     "discard": Op.DISCARD,
+    "create_webhook": Op.DEFINE,
+    "test_webhook": Op.TEST_WEBHOOK,
 }
 
 
@@ -190,6 +206,8 @@ async def test_a_key_with_the_permission_and_no_other_is_enough(
 ) -> None:
     # Of what is settled twice, the second time is too late; but it was allowed.
     expected: tuple[int, ...] = (404,) if name_of(route) in NOT_THERE else (200,)
+    if name_of(route) in NOT_DONE:
+        expected = (400,)
     if name_of(route) in ("nack", "reject"):
         expected = (200, 409)
     for number, grants in enumerate(sufficient(NEEDS[name_of(route)])):

@@ -20,7 +20,8 @@ from starlette.types import Receive, Scope, Send
 
 from ...cluster_model import ClusterStatus
 from ...errors import InvalidRequest
-from . import cluster, consuming, handlers, models, outgoing, publishing
+from ...webhook_model import WebhookAnswer
+from . import cluster, consuming, handlers, models, outgoing, publishing, webhooks
 from .answers import JsonResponse
 from .desk import ApiCall, Desk, Handler
 from .faults import HttpRefusal
@@ -124,6 +125,24 @@ ROUTES: tuple[ApiRoute, ...] = (
              ADMINISTER, models.Count, handlers.redrive, body=models.Which),
     ApiRoute("POST", f"{_GROUP}/dead-letters/discard", "Delete dead letters.",
              ADMINISTER, models.Count, handlers.discard, body=models.Which),
+
+    ApiRoute("GET", "/webhooks", "All webhooks and how they are doing.",
+             BROKER, webhooks.WebhookList, webhooks.all_webhooks),
+    ApiRoute("GET", f"{_TOPIC}/webhooks", "The webhooks of a topic.",
+             ADMINISTER, webhooks.WebhookList, webhooks.webhooks_of_topic),
+    ApiRoute("GET", f"{_GROUP}/webhook", "A webhook: settings and state, without its secret.",
+             ADMINISTER, webhooks.WebhookPage, webhooks.webhook),
+    ApiRoute("PUT", f"{_GROUP}/webhook", "Send the messages of a group to a URL.",
+             ADMINISTER, webhooks.CreatedWebhook, webhooks.create_webhook,
+             body=webhooks.CreateWebhook),
+    ApiRoute("DELETE", f"{_GROUP}/webhook", "Delete a webhook. The group stays.",
+             ADMINISTER, models.Done, webhooks.delete_webhook),
+    ApiRoute("POST", f"{_GROUP}/webhook/pause", "Pause a webhook. Messages wait.",
+             ADMINISTER, models.Done, webhooks.pause_webhook),
+    ApiRoute("POST", f"{_GROUP}/webhook/resume", "Resume a paused webhook.",
+             ADMINISTER, models.Done, webhooks.resume_webhook),
+    ApiRoute("POST", f"{_GROUP}/webhook/test", "Send a test request now.",
+             ADMINISTER, WebhookAnswer, webhooks.test_webhook),
 )
 # fmt: on
 

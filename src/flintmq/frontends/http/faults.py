@@ -24,6 +24,8 @@ STATUS: dict[type[FlintError], int] = {
     errors.QueueFull: 429,
     errors.NotStaged: 409,
     errors.GroupNotFound: 404,
+    errors.WebhookNotFound: 404,
+    errors.DefinitionChanged: 409,
     errors.GroupExists: 409,
     errors.LeaseLost: 409,
     errors.DecodeFailed: 422,
