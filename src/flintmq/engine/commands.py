@@ -297,28 +297,6 @@ class Move(NamedTuple):
     batch: RecordBatch | BatchBuilder
 
 
-class _MoveHead(msgspec.Struct, frozen=True, array_like=True):
-    source: int
-    group: str
-    ranges: Ranges
-    target: int
-    only_for: str | None
-
-
-class _AppendsHead(msgspec.Struct, frozen=True, array_like=True):
-    time: int
-    producers: list[str]
-    rows: list[AppendedRows]
-
-
-class _StageHead(msgspec.Struct, frozen=True, array_like=True):
-    writer: str
-    number: int
-    part: str
-    time: int
-    topics: list[tuple[int, str]]
-
-
 Command = Change | Append | Appends | Stage | Move
 
 
@@ -354,11 +332,14 @@ def encode_command(command: Command) -> Sequence[Buffer]:
         batch = command.batch
         return (_APPEND.pack(_BATCH, command.topic), batch.header(), batch.body)
     if isinstance(command, Appends):
-        return _encode_appends(command)
+        return _encode(_ROWS, 1, command[:3], command.batches)
     if isinstance(command, Stage):
-        return _encode_stage(command)
+        topics = [(staged.topic, staged.name) for staged in command.batches]
+        batches = [staged.batch for staged in command.batches]
+        return _encode(_STAGE, 0, (*command[:4], topics), batches)
     if isinstance(command, Move):
-        return _encode_move(command)
+        assert isinstance(command.batch, RecordBatch), "the journal has batches only"
+        return _encode(_MOVE, 0, command[:5], (command.batch,))
     level = _LEVELS.get(type(command), 0)
     return (_KIND.pack(_STRUCT, level), msgspec.msgpack.encode(command))
 
@@ -393,73 +374,61 @@ def decode_command(payload: Buffer) -> Command:
 
 _DECODER: msgspec.msgpack.Decoder[Change] = msgspec.msgpack.Decoder(Change)
 
+# What stands before the batches.
+_AppendsHead = tuple[int, list[str], list[AppendedRows]]
+_StageHead = tuple[str, int, str, int, list[tuple[int, str]]]
+_MoveHead = tuple[int, str, Ranges, int, str | None]
+_APPENDS: msgspec.msgpack.Decoder[_AppendsHead] = msgspec.msgpack.Decoder(_AppendsHead)
+_STAGES: msgspec.msgpack.Decoder[_StageHead] = msgspec.msgpack.Decoder(_StageHead)
+_MOVES: msgspec.msgpack.Decoder[_MoveHead] = msgspec.msgpack.Decoder(_MoveHead)
 
 T = TypeVar("T")
 
 
-def _encode_head(kind: int, head: bytes) -> list[Buffer]:
-    return [_APPEND.pack(kind, len(head)), head, bytes(-len(head) & 7)]
+def _encode(kind: int, level: int, head: object, batches: Sequence[RecordBatch]) -> list[Buffer]:
+    """What begins with fields, and goes on with batches at a multiple of 8."""
+    packed = msgspec.msgpack.encode(head)
+    buffers: list[Buffer] = [_HEAD.pack(kind, level, len(packed)), packed]
+    if batches:
+        buffers.append(bytes(-len(packed) & 7))
+        for batch in batches:
+            buffers += (batch.header(), batch.body)
+    return buffers
 
 
-def _decode_head(payload: Buffer, type: type[T], what: str) -> tuple[T, int]:
+def _decode_head(payload: Buffer, decoder: msgspec.msgpack.Decoder[T], what: str) -> tuple[T, int]:
     """What stands before the batches, and where they begin."""
     if len(payload) < _APPEND.size:
         raise Corrupt(f"a journal record is too short for a {what}")
     _, length = _APPEND.unpack_from(payload)
     end = _APPEND.size + length
     try:
-        head = msgspec.msgpack.decode(payload[_APPEND.size : end], type=type)
+        head = decoder.decode(payload[_APPEND.size : end])
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Corrupt(f"a journal record holds no {what} we know: {error}") from error
     return head, end + (-length & 7)
 
 
-def _encode_appends(command: Appends) -> Sequence[Buffer]:
-    head = msgspec.msgpack.encode((command.time, command.producers, command.rows))
-    buffers: list[Buffer] = [_HEAD.pack(_ROWS, 1, len(head)), head]
-    if command.batches:
-        buffers.append(bytes(-len(head) & 7))
-        for batch in command.batches:
-            buffers += (batch.header(), batch.body)
-    return buffers
-
-
 def _decode_appends(payload: Buffer) -> Appends:
-    head, position = _decode_head(payload, _AppendsHead, "appends")
+    head, position = _decode_head(payload, _APPENDS, "appends")
     batches = []
-    for row in head.rows:
+    for row in head[2]:
         if not row[2]:
             batch, position = RecordBatch.decode_from(payload, position, verify=False)
             batches.append(batch)
-    return Appends(head.time, head.producers, head.rows, batches)
-
-
-def _encode_stage(stage: Stage) -> Sequence[Buffer]:
-    topics = [(staged.topic, staged.name) for staged in stage.batches]
-    head = _StageHead(stage.writer, stage.number, stage.part, stage.time, topics)
-    buffers = _encode_head(_STAGE, msgspec.msgpack.encode(head))
-    for staged in stage.batches:
-        buffers += (staged.batch.header(), staged.batch.body)
-    return buffers
+    return Appends(*head, batches)
 
 
 def _decode_stage(payload: Buffer) -> Stage:
-    head, position = _decode_head(payload, _StageHead, "stage")
+    head, position = _decode_head(payload, _STAGES, "stage")
     batches = []
-    for topic, name in head.topics:
+    for topic, name in head[4]:
         batch, position = RecordBatch.decode_from(payload, position, verify=False)
         batches.append(StagedBatch(topic, name, batch))
-    return Stage(head.writer, head.number, head.part, head.time, batches)
-
-
-def _encode_move(move: Move) -> Sequence[Buffer]:
-    assert isinstance(move.batch, RecordBatch), "the journal has batches only"
-    head = _MoveHead(move.source, move.group, move.ranges, move.target, move.only_for)
-    buffers = _encode_head(_MOVE, msgspec.msgpack.encode(head))
-    return [*buffers, move.batch.header(), move.batch.body]
+    return Stage(*head[:4], batches)
 
 
 def _decode_move(payload: Buffer) -> Move:
-    head, position = _decode_head(payload, _MoveHead, "move")
+    head, position = _decode_head(payload, _MOVES, "move")
     batch, _ = RecordBatch.decode_from(payload, position, verify=False)
-    return Move(head.source, head.group, head.ranges, head.target, head.only_for, batch)
+    return Move(*head, batch)

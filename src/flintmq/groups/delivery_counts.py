@@ -18,7 +18,6 @@ MANY = 255
 """Stands for a count that is kept elsewhere."""
 
 PLUS_ONE = bytes(min(byte + 1, MANY) for byte in range(256))
-MINUS_ONE = bytes(max(byte - 1, 0) for byte in range(256))
 
 
 class DeliveryCounts:
