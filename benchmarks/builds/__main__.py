@@ -34,6 +34,7 @@ from ..peers.modes import Mode
 from ..peers.page import into_page
 from ..peers.running import Cell, CellFailed, Clients, Effort, take_turns
 from ..peers.servers import ROOT, Running, environment_of, flintmq_server, starters
+from ..processes import DidNotStart
 from ..report import machine, machine_line
 from ..scenario import Settings
 from ..scenarios.perf_runner import SCENARIO
@@ -71,8 +72,8 @@ class Run:
             figures = measure()
             if figures.get("lost"):
                 raise CellFailed(f"{figures['lost']:,.0f} messages were lost")
-        except (CellFailed, CannotInstall, subprocess.SubprocessError, OSError) as error:
-            self.errors[row, column] = str(error) or type(error).__name__
+        except Exception as error:  # the run is unattended: the others are still wanted
+            self.errors[row, column] = f"{type(error).__name__}: {error}"
             print(f"failed: {row}, {column}: {error}", file=sys.stderr, flush=True)
         else:
             self.takes.setdefault((row, column), []).append(figures)
@@ -93,16 +94,19 @@ class Run:
             start = starters(installed)
             for row in rows:
                 for mode in self._modes(row, peers):
-                    if mode.server in servers:
-                        continue
                     place = folder / mode.server.replace(" ", "-")
+                    if place.exists():
+                        continue
                     place.mkdir()
                     opened: AbstractContextManager[Running]
                     if mode.site:
                         opened = flintmq_server(place, FSYNC[mode.durability], mode.site)
                     else:
                         opened = start[mode.server](place)
-                    servers[mode.server] = stack.enter_context(opened)
+                    try:
+                        servers[mode.server] = stack.enter_context(opened)
+                    except DidNotStart as error:
+                        self.notes.append(f"{mode.server} did not start: {error}")
             clients = Clients(folder, self.effort)
             for number in range(self.rounds):
                 if not self._has_time(number):
@@ -127,7 +131,7 @@ class Run:
         servers: dict[str, Running],
         number: int,
     ) -> None:
-        modes = self._modes(row, peers)
+        modes = [mode for mode in self._modes(row, peers) if mode.server in servers]
         cells = [Cell(row.scenario, mode, row.scenario.shape_of(mode)) for mode in modes]
         for cell in take_turns(cells, number):
             mode = cell.mode
