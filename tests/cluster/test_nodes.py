@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from flintmq.batch import BatchBuilder
 from flintmq.engine.broker import Broker
 from flintmq.engine.host import Host
 from flintmq.errors import FlintError, InvalidRequest, NotLeader, OutcomeUnknown, StorageFailed
@@ -202,6 +203,25 @@ async def test_a_node_that_closes_hands_over_what_it_leads(cluster: Cluster) -> 
 
     assert all([await receipt for receipt in publishing])
     await cluster.until(lambda: cluster.leader() is not None, "another leads")
+
+
+async def test_clients_are_sent_away_before_they_hear_that_what_they_asked_was_not_done(
+    cluster: Cluster,
+) -> None:
+    """Else a client would take that for the answer to its publish, and not ask who leads then."""
+    leader = await cluster.led()
+    await publish(leader.broker, b"one")
+    was_refused: list[bool] = []
+    leader.on_leader_changed(lambda *_: was_refused.append(publishing.done()))
+
+    leader.hand_over()
+    rows = BatchBuilder.of([b"two"])
+    publishing = leader.local.publish_nowait("orders", rows, qos=1, auto_create=True)
+    assert isinstance(publishing, asyncio.Future)
+    await asyncio.wait([publishing])
+
+    assert isinstance(publishing.exception(), NotLeader)
+    assert was_refused[0] is False
 
 
 async def test_a_directory_of_a_cluster_is_not_opened_alone(

@@ -376,7 +376,9 @@ class ShardHost:
             self._taking.cancel()
             self._taking = None
         never = self._journal_log.give_up_lead()
-        self.standing = Standing.FOLLOWING
+        # First of all: clients that are sent away ask the next leader. If they were told before
+        # that this was not done, they would take it for the answer.
+        self._stand(Standing.FOLLOWING)
         if was in (Standing.TAKING_LEAD, Standing.LEADING):
             self.shard.give_up_lead()
             self.shard.proposer.lost(never)
@@ -393,7 +395,6 @@ class ShardHost:
             leader=self.raft.leader,
         )
         self._reads.fail(NotLeader(self.raft.core.id, self.raft.leader))
-        self._tell_changed()
 
     def _wait_for_fate(self) -> None:
         if self._fate is not None:
