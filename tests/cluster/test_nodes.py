@@ -211,13 +211,12 @@ async def test_clients_are_sent_away_before_they_hear_that_what_they_asked_was_n
     """Else a client would take that for the answer to its publish, and not ask who leads then."""
     leader = await cluster.led()
     await publish(leader.broker, b"one")
-    was_refused: list[bool] = []
-    leader.on_leader_changed(lambda *_: was_refused.append(publishing.done()))
-
     leader.hand_over()
     rows = BatchBuilder.of([b"two"])
     publishing = leader.local.publish_nowait("orders", rows, qos=1, auto_create=True)
     assert isinstance(publishing, asyncio.Future)
+    was_refused: list[bool] = []
+    leader.on_leader_changed(lambda *_: was_refused.append(publishing.done()))
     await asyncio.wait([publishing])
 
     assert isinstance(publishing.exception(), NotLeader)
