@@ -287,6 +287,8 @@ class Client:
         `start` is 'earliest' (the default), 'latest', 'committed', an offset or a datetime. It
         counts for a reader without a name, or for a name that has no position yet; a known name
         goes on where it stands. Readers of one name share its position and split the messages.
+        Without a name, 'last_per_key' begins with the newest message of each key of a topic with
+        `compact="key"`; then comes what follows.
         `filter` is an expression (`headers.region == "eu" and value.amount > 100`) or a function of
         a message. Of a partitioned topic all partitions are read, or those in `partitions`.
         """

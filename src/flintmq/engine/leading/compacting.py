@@ -35,6 +35,9 @@ DROP_ROWS_MIN = 1000
 COMMAND_ROWS = 8192
 """How many messages one command drops."""
 
+AHEAD_BYTES = 1 << 20
+"""What is read from the disk at once: there may be little left in each batch."""
+
 SOME_ROWS = 1024
 """What is looked at between two looks at the clock."""
 
@@ -119,7 +122,7 @@ class Compacting:
             if looked == log.next_offset:
                 break
             try:
-                source, row, stop = log.locate_nowait(looked)
+                source, row, stop = log.locate_nowait(looked, AHEAD_BYTES)
             except Corrupt as error:
                 self._looked = max(looked + 1, error.next_offset or 0)
                 continue
