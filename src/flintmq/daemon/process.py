@@ -274,6 +274,7 @@ class Daemon:
             keys=self.gate.keys_shown,
             hosts=hosts_of(self.config),
             cluster=None if self._place is None else self._place.leadership,
+            webhooks=self._webhooks.states,
             origins=self.config.http_cors_origins,
         )
         return HttpServer(state, http_limits_of(self.config), routes=api_routes(state))

@@ -18,6 +18,7 @@ from ...net.server.gate import REASONS, ApiKeyGate
 from ...net.server.listener import Listener
 from .exposition import Page, Table, families, label
 from .state import HttpState
+from .webhook_metrics import WEBHOOKS
 
 if TYPE_CHECKING:
     from ...loop.turns import Turns
@@ -401,6 +402,7 @@ GROUPS: dict[str, Table] = {
     "The disk": JOURNAL,
     "The event loop": LOOP,
     "Topics and groups": TopicCollector.families,
+    "Webhooks": WEBHOOKS,
     "HTTP itself": HTTP + BUDGET,
 }
 """For the docs."""
@@ -433,6 +435,7 @@ def collectors_of(server: HttpServer, topics: TopicCollector) -> list[Collector]
         TableCollector(HTTP, lambda: server),
         TableCollector(BUDGET, lambda: server.pages.turnstile),
         TableCollector(JOURNAL, journal),
+        TableCollector(WEBHOOKS, state.webhooks),
         TableCollector(LOOP, turns),
         topics,
     ]

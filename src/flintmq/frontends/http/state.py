@@ -13,6 +13,7 @@ from ...errors import FlintError
 from ...loop.turns import Turns
 from ...net.server.gate import ApiKeyGate
 from ...net.server.native import NativeServer
+from ...webhook_model import WebhookState
 
 
 @dataclass(slots=True)
@@ -41,6 +42,8 @@ class HttpState:
     """The keys as they may be shown: name, grants, when made; never a secret or its hash."""
     hosts: Collection[str] | None = None
     """The names this broker may be asked by while no key is asked for; None: by any."""
+    webhooks: Callable[[], list[WebhookState]] = list
+    """How the webhooks are doing that this node delivers."""
     cluster: ClusterApi | None = None
     """The cluster this broker is a node of."""
     origins: Collection[str] = ()
