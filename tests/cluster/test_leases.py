@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from flintmq.broker_api import BrokerApi, Grant, Joining, MemberApi
 from flintmq.cluster.lead import LeadConfirmation
-from flintmq.errors import LeaseLost, NotLeader
+from flintmq.errors import LeaseLost, NotLeader, OutcomeUnknown
 from flintmq.testing import ManualClock
 
 from .nodes import Cluster, publish
@@ -93,6 +95,25 @@ async def test_a_leader_that_is_cut_off_hands_out_nothing(cluster: Cluster) -> N
 
     second = await cluster.led()
     assert offsets(await (await join(second.broker, "two")).take(1, 30.0, 0)) == [0]
+
+
+async def test_a_later_delivery_is_handed_out_once_most_nodes_know_of_it(cluster: Cluster) -> None:
+    leader = await cluster.led()
+    await publish(leader.broker, b"0")
+    member = await join(leader.local, "one")
+    grant = await member.take(1, 30.0, 0)
+    assert grant is not None
+    await member.nack([(grant.token, [(0, 1)])], 0)
+    await cluster.agreed()
+    cluster.network.cut_off(leader.id)
+
+    taking = asyncio.ensure_future(member.take(1, 30.0, 0))
+    await cluster.until(lambda: not leader.is_leading(), "it gives up")
+    await cluster.led()
+    cluster.network.heal()
+
+    with pytest.raises((NotLeader, OutcomeUnknown)):
+        await taking
 
 
 async def test_a_leader_that_is_cut_off_does_not_say_where_a_topic_ends(cluster: Cluster) -> None:
