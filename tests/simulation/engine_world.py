@@ -192,12 +192,12 @@ class EngineWorld:
         self.disks[life.id] = left
         life.end()
         self._count(life)
-        if not self.is_calm:
-            delay = self.random.choice(self.plan.away_seconds)
-            self.loop.call_later(delay, self._start_again, life.id)
+        # A disk may have failed just before it became calm.
+        delay = 0.1 if self.is_calm else self.random.choice(self.plan.away_seconds)
+        self.loop.call_later(delay, self._start_again, life.id)
 
     def _start_again(self, id: int) -> None:
-        if not self.lives[id].is_up and not self.lives[id].is_starting and not self.is_calm:
+        if not self.lives[id].is_up and not self.lives[id].is_starting:
             self.spawn(self.start(id), f"start {id}")
 
     def _count(self, life: NodeLife) -> None:
