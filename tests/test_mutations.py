@@ -43,3 +43,16 @@ def test_there_are_enough_of_them_and_each_breaks_something(script: ModuleType) 
 
     assert len(names) == len(set(names)) >= 20
     assert all(item.old != item.new for item in script.BREAKS)
+
+
+def test_every_break_of_the_raft_core_applies_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    loader = SourceFileLoader("mutate_raft", str(ROOT / "scripts" / "mutate-raft"))
+    spec = spec_from_loader(loader.name, loader)
+    assert spec is not None
+    module = module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, loader.name, module)
+    loader.exec_module(module)
+    source = ROOT / "src" / "flintmq"
+    counts = {one.name: (source / one.file).read_text().count(one.old) for one in module.BREAKS}
+    assert {name for name, count in counts.items() if count != 1} == set()
