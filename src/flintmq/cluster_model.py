@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal, Protocol
+from typing import Literal, Protocol, get_args
 
 import msgspec
 
 NodeRole = Literal["leader", "follower", "learner", "down"]
 ClusterVerb = Literal["status", "add", "remove", "replace", "transfer"]
+VERBS: tuple[ClusterVerb, ...] = get_args(ClusterVerb)
 
 
 class NodeStatus(msgspec.Struct, kw_only=True):
@@ -48,8 +49,6 @@ class ClusterStatus(msgspec.Struct, kw_only=True):
 class ClusterApi(Protocol):
     """What a node of a cluster tells and does for operators."""
 
-    async def ask(
-        self, verb: ClusterVerb, name: str = "", address: str = "", force: bool = False
-    ) -> ClusterStatus:
+    async def ask(self, verb: ClusterVerb, name: str = "", address: str = "") -> ClusterStatus:
         """Raises InvalidRequest for what cannot be done, NotLeader while nobody leads."""
         ...

@@ -15,10 +15,12 @@ from typing import Any
 from flintmq.batch import BatchBuilder
 from flintmq.broker_api import BrokerApi, Fetch
 from flintmq.clock import Clock
+from flintmq.cluster.catalog import ClusterCatalog
 from flintmq.cluster.node import ClusterNode
 from flintmq.cluster.transport import LocalNetwork
 from flintmq.model import Receipt
 from flintmq.storage.filesystem import LocalFileSystem
+from flintmq.storage.manifest import NodeEntry
 
 TICK_SECONDS = 0.01
 
@@ -77,7 +79,9 @@ class Cluster:
             LocalFileSystem(path),
             self.network.transport(id),
             node=id,
-            founders=self.ids,
+            founders=self.ids if id in self.ids else (),
+            begins_blank=id not in self.ids,
+            catalog=ClusterCatalog(entry_of(one) for one in self.ids),
             broker_of=lambda leader: self.nodes[leader].for_peers if leader in self.nodes else None,
             clock=self.clock,
             random=Random(id),
@@ -142,6 +146,11 @@ class Cluster:
         leader = await self.led()
         await self.kill(leader.id)
         return leader.id
+
+
+def entry_of(id: int) -> NodeEntry:
+    """A node as the catalog has it."""
+    return NodeEntry(id, f"n{id}", f"n{id}.example:7602", 100 + id)
 
 
 async def _no_checkpoint() -> None: ...

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from flintmq.cluster.bootstrap import ClusterFounder, address_of, belonging_of, places_of
+from flintmq.cluster.bootstrap import ClusterFounder, address_of, belonging_of, entries_of
+from flintmq.cluster.catalog import ClusterCatalog
 from flintmq.cluster.identity import Members, NodeFile, NodeRecord, members_of
+from flintmq.cluster.joining import places_in
 from flintmq.cluster.peers import Peers
 from flintmq.errors import InvalidRequest
 from flintmq.storage.filesystem import LocalFileSystem
@@ -36,7 +38,7 @@ class BootedNode:
 
     async def found(self) -> NodeRecord:
         record = await self.founder.wait_founded(self.peers)
-        self.peers.join(belonging_of(record), places_of(record))
+        self.peers.join(belonging_of(record), places_in(ClusterCatalog(entries_of(record))))
         self.peers.start(self.heard)
         return record
 

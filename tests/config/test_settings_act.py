@@ -128,8 +128,8 @@ ACTS: dict[str, Callable[[Daemon], Any]] = {
 BY_EFFECT = {
     "http", "listen", "drain_seconds", "log_level", "log_levels", "log_format", "profile",
     "tls_cert", "tls_key", "tls_client_ca", "insecure", "hermes", "hermes_node_id",
-    "hermes_key_file", "node_name", "peer_listen", "initial_cluster", "cluster_key_file",
-    "peer_ca", "webhook_ca",
+    "hermes_key_file", "node_name", "peer_listen", "initial_cluster", "join", "peer_address",
+    "cluster_key_file", "peer_ca", "webhook_ca",
 }  # fmt: skip
 """Shown by what they do: below, and by the tests of `serve`, HTTP, TLS, HermesMQ's clients and the
 cluster."""

@@ -69,6 +69,7 @@ def digest(broker: Broker) -> dict[str, Any]:
     return {
         "ids": state.last_topic_id,
         "definitions": (state.definitions.all(), state.definitions.last_version),
+        "nodes": sorted(state.nodes.items()),
         "remembered": (
             remembered.age_ms,
             remembered.bytes_max,

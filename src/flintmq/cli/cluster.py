@@ -6,7 +6,12 @@ from .command_group import LazyGroup
 
 COMMANDS = {
     "run": "Run a cluster on this machine.",
+    "init": "Make a broker that ran alone a cluster of one.",
     "status": "Show the nodes of a cluster, and who leads.",
+    "add": "Keep a place for a node that will join.",
+    "remove": "Take a node out of the cluster.",
+    "replace": "Have a blank node take the place of a lost one.",
+    "transfer": "Have another node lead.",
 }
 
 command = LazyGroup(

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import click
 
 from ..cluster_model import ClusterStatus, GroupStatus, NodeRole, NodeStatus
 from ..errors import Disconnected, FlintError, InvalidRequest
-from ..net.remote.broker import RemoteBroker
-from ..net.remote.tls import ClientTls
 from ..net.wire.operations import ClusterMap, MapGroup
+from .cluster_change import remote
 from .connecting import Target, run_async, server_options
 from .look import print_table
 from .shared import output_option, show
@@ -121,16 +119,7 @@ def _voters(group: MapGroup) -> list[int]:
 
 async def _seen(target: Target, url: str) -> ClusterMap | None:
     """The cluster as one of these servers knows it, whoever leads."""
-    tls = None
-    keywords: dict[str, Any] = target.keywords
-    if url.startswith("flints://"):
-        tls = ClientTls.given(
-            ca=keywords.get("tls_ca"),
-            cert=keywords.get("tls_cert"),
-            key=keywords.get("tls_key"),
-            verify=True,
-        )
-    broker = RemoteBroker(url, timeout=SECONDS, api_key=keywords.get("api_key"), tls=tls)
+    broker = remote(target, url, timeout=SECONDS)
     broker.link.dialer.follows = False
     try:
         await broker.open()

@@ -11,6 +11,7 @@ import msgspec
 from ..config.kinds import HostPort
 from ..errors import Disconnected, InvalidRequest
 from ..observe.logs import event, limited
+from ..storage.manifest import NodeEntry
 from .founding import (
     Bootstrap,
     Decider,
@@ -23,7 +24,7 @@ from .founding import (
     encode_founding,
 )
 from .identity import ClusterMember, Members, NodeFile, NodeRecord, id_of
-from .peers import Belonging, PeerPlace, Peers
+from .peers import Belonging, Peers
 
 _log = logging.getLogger(__name__)
 
@@ -170,7 +171,7 @@ class ClusterFounder:
         found = self.node.found()
         while any(not state.is_connected for state in peers.states.values()):
             for node, state in list(peers.states.items()):
-                if not state.is_connected:
+                if not state.is_connected and node <= len(found.members):
                     await self._ask(peers, found.members[node - 1], found)
             await asyncio.sleep(pause)
             pause = min(most, pause * 2)
@@ -216,10 +217,12 @@ def belonging_of(record: NodeRecord) -> Belonging:
     return Belonging(record.cluster, record.node, record.incarnation)
 
 
-def places_of(record: NodeRecord) -> dict[int, PeerPlace]:
-    """All founders, by id."""
+def entries_of(record: NodeRecord) -> list[NodeEntry]:
+    """The nodes as the node file knows them."""
+    if record.nodes:
+        return list(record.nodes)
     pairs = zip(record.members, record.incarnations, strict=True)
-    return {
-        node: PeerPlace(address_of(member), member.name, incarnation)
+    return [
+        NodeEntry(node, member.name, member.address, incarnation)
         for node, (member, incarnation) in enumerate(pairs, 1)
-    }
+    ]

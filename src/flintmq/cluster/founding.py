@@ -81,7 +81,8 @@ FOUNDED = (
     "use the members it was founded with"
 )
 HAS_DATA = (
-    "its data directory has data of a broker that ran alone; start it with an empty data directory"
+    "its data directory has data of a broker that ran alone; start it with an empty one, or make"
+    " that broker a cluster with `flintmq cluster init` and let the others --join it"
 )
 
 

@@ -18,6 +18,7 @@ import msgspec
 from ..batch.checksum import crc32c
 from ..errors import Corrupt, InvalidRequest, UnsupportedFormat
 from ..storage.filesystem import FileLock, FileSystem, read_file, replace_file
+from ..storage.manifest import NodeEntry
 
 NODE_FILE = "node"
 NODE_LOCK = "node.lock"
@@ -34,6 +35,11 @@ class NodeStanding(StrEnum):
     ADOPTED = "adopted"
     CONFIRMED = "confirmed"
     FOUNDER = "founder"
+    JOINING = "joining"
+    JOINED = "joined"
+    """It has an id; its directory may still be blank."""
+    MEMBER = "member"
+    REMOVED = "removed"
 
 
 class ClusterMember(msgspec.Struct, frozen=True, order=True):
@@ -60,10 +66,14 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
     incarnations: tuple[int, ...] = ()
     """Of all founders, in the order of the members; known once the cluster is founded."""
     level: int = LEVEL
+    id: int = 0
+    """Of a node that has joined; of a founder 0."""
+    nodes: tuple[NodeEntry, ...] = ()
+    """The nodes of the cluster when this one joined."""
 
     @property
     def node(self) -> int:
-        return id_of(self.name, self.members)
+        return self.id or id_of(self.name, self.members)
 
 
 def id_of(name: str, members: Members) -> int:

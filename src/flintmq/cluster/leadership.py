@@ -14,8 +14,8 @@ from typing import Protocol
 
 from ..broker_api import BrokerApi
 from ..cluster_model import ClusterStatus, ClusterVerb, GroupStatus, NodeRole, NodeStatus
-from ..config.kinds import Address, shown_address
-from ..errors import FlintError, InvalidRequest, NotLeader
+from ..config.kinds import Address, NodeName, UnfitValue, shown_address
+from ..errors import Disconnected, FlintError, InvalidRequest, NotLeader
 from ..net.remote.broker import RemoteBroker
 from ..net.remote.tls import ClientTls
 from ..net.server.native import NativeServer
@@ -23,7 +23,11 @@ from ..net.wire.operations import ClusterMap, MapGroup, MapNode
 from ..observe.logs import event
 from ..raft import Status
 from ..rows import Decoder
-from .identity import ClusterMember, NodeRecord
+from ..storage.manifest import NodeEntry
+from .bootstrap import PEER_PORT
+from .catalog import ClusterCatalog
+from .identity import NodeRecord
+from .members import ClusterMembers
 from .peers import Peers
 
 _log = logging.getLogger(__name__)
@@ -37,6 +41,8 @@ class LedNode(Protocol):
 
     id: int
 
+    members: ClusterMembers
+
     @property
     def local(self) -> BrokerApi: ...
     def status(self) -> Status: ...
@@ -48,8 +54,8 @@ class LedNode(Protocol):
 class ClusterLeadership:
     """Implements `Leadership` of the native server."""
 
-    def __init__(self, peers: Peers) -> None:
-        self._peers = peers
+    def __init__(self, peers: Peers, catalog: ClusterCatalog) -> None:
+        self._peers, self._catalog = peers, catalog
         self._belonging: NodeRecord | None = None
         self._node: LedNode | None = None
         self._server: NativeServer | None = None
@@ -57,6 +63,8 @@ class ClusterLeadership:
         self._is_ready = False
         """We lead, and the server knows what clients have to know."""
         self._learning: asyncio.Task[None] | None = None
+        self.leader_at: Callable[[int], RemoteBroker | None] | None = None
+        """How the node that leads is asked."""
 
     def belongs(self, record: NodeRecord) -> None:
         """The node is a founder of its cluster."""
@@ -95,8 +103,8 @@ class ClusterLeadership:
     def map(self) -> ClusterMap:
         assert self._node is not None
         nodes = [
-            MapNode(node, member.name, [at] if (at := self._address(node)) else [])
-            for node, member in enumerate(self._record.members, 1)
+            MapNode(node.id, node.name, [at] if (at := self._address(node.id)) else [])
+            for node in self._catalog.present()
         ]
         status = self._node.status()
         group = MapGroup(
@@ -118,16 +126,46 @@ class ClusterLeadership:
 
     def addresses(self) -> list[str]:
         """Of all nodes whose clients' address is known."""
-        nodes = range(1, len(self._record.members) + 1)
+        nodes = [node.id for node in self._catalog.present()]
         return [address for node in nodes if (address := self._address(node))]
+
+    def token_at(self, address: tuple[str, int]) -> list[str] | None:
+        """What the server at that address knows other nodes by."""
+        for state in self._peers.states.values():
+            if state.about.clients == shown_address(address) and state.about.token:
+                return ["key", state.about.token]
+        return None
 
     # --- ClusterApi
 
-    async def ask(
-        self, verb: ClusterVerb, name: str = "", address: str = "", force: bool = False
-    ) -> ClusterStatus:
-        if verb != "status":
-            raise InvalidRequest(f"a cluster cannot {verb} nodes yet")
+    async def ask(self, verb: ClusterVerb, name: str = "", address: str = "") -> ClusterStatus:
+        """The leader decides, and knows most."""
+        assert self._node is not None
+        members = self._node.members
+        if not self._node.is_leading():
+            leader = None if self.leader_at is None else self.leader_at(self._node.leader())
+            if leader is not None:
+                try:
+                    return await leader.cluster(verb, name, address)
+                except (NotLeader, Disconnected):
+                    if verb != "status":
+                        raise
+            elif verb != "status":
+                raise NotLeader(self._node.id, self._node.leader())
+            return self.status()
+        if verb in ("add", "replace"):
+            _check_place(name, address)
+        match verb:
+            case "add":
+                await members.add(name, address)
+            case "replace":
+                await members.replace(name, address)
+            case "remove":
+                await members.remove(name)
+            case "transfer":
+                members.transfer(name)
+            case "status":
+                pass
         return self.status()
 
     def status(self) -> ClusterStatus:
@@ -136,8 +174,7 @@ class ClusterLeadership:
         status, leader = self._node.status(), self._node.leader()
         members = status.membership
         nodes = [
-            self._node_status(node, member, status, leader)
-            for node, member in enumerate(self._record.members, 1)
+            self._node_status(node.id, node, status, leader) for node in self._catalog.present()
         ]
         up = {node.id for node in nodes if node.role != "down"}
         names = {node.id: node.name for node in nodes}
@@ -155,9 +192,7 @@ class ClusterLeadership:
             groups=[group],
         )
 
-    def _node_status(
-        self, node: int, member: ClusterMember, status: Status, leader: int
-    ) -> NodeStatus:
+    def _node_status(self, node: int, member: NodeEntry, status: Status, leader: int) -> NodeStatus:
         peer = self._peers.states.get(node)
         shown = NodeStatus(
             id=node,
@@ -204,7 +239,7 @@ class ClusterLeadership:
             self._server.send_away(refusal)
 
     def _name(self, node: int) -> str:
-        return self._record.members[node - 1].name
+        return self._catalog.name_of(node)
 
     async def _begin(self) -> None:
         assert self._node is not None
@@ -214,6 +249,15 @@ class ClusterLeadership:
         except FlintError:
             return  # the lead is lost again, or the node stops
         self._is_ready = True
+
+
+def _check_place(name: str, address: str) -> None:
+    """Raises where a node cannot have that name, or cannot be there."""
+    try:
+        NodeName().parse(name)
+        PEER_PORT.parse(address)
+    except UnfitValue as error:
+        raise InvalidRequest(f"node {name} at {address}: {error}") from None
 
 
 def _role(node: int, status: Status, leader: int) -> NodeRole:
@@ -226,13 +270,19 @@ class LeaderBroker:
     """The broker of whoever leads, over one connection that is made when it is first needed."""
 
     def __init__(
-        self, addresses: Callable[[], list[str]], decoder: Decoder, tls: ClientTls | None
+        self,
+        addresses: Callable[[], list[str]],
+        token_at: Callable[[tuple[str, int]], list[str] | None],
+        decoder: Decoder,
+        tls: ClientTls | None,
     ) -> None:
-        self._addresses, self._decoder, self._tls = addresses, decoder, tls
+        """`token_at`: what a server knows other nodes by; permissions were asked for already."""
+        self._addresses, self._token_at = addresses, token_at
+        self._decoder, self._tls = decoder, tls
         self._broker: RemoteBroker | None = None
         self._opening: asyncio.Task[None] | None = None
 
-    def of(self, node: int) -> BrokerApi | None:
+    def of(self, node: int) -> RemoteBroker | None:
         """None: it cannot be asked now."""
         if self._broker is None and self._opening is None and self._addresses():
             self._opening = asyncio.get_running_loop().create_task(self._open())
@@ -245,6 +295,7 @@ class LeaderBroker:
             decoder=self._decoder,
             tls=self._tls,
         )
+        broker.link.dialer.auth_of = self._token_at
         try:
             await broker.open()
             self._broker = broker

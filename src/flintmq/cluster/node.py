@@ -27,13 +27,15 @@ from ..raft import NOBODY, Membership, RaftMessage, RaftSettings, Status
 from ..raft.leader import Leader
 from ..rows import Decoder
 from ..storage.filesystem import FileSystem
+from .catalog import ClusterCatalog
 from .disk_health import STALLED_LOOKS, DiskHealth, tell_fitness
 from .installing import Shipping
+from .members import ClusterMembers
 from .replicated import ReplicatedBroker
 from .replicated_log import ReplicatedLog
 from .shard_host import RECLAIM_SECONDS, ShardHost
 from .shipping import BYTES_PER_SECOND
-from .storage import KEEP_BYTES, found, is_member
+from .storage import KEEP_BYTES, begin_blank, found, is_member
 from .transport import Transport
 
 TICK_SECONDS = 0.1
@@ -57,6 +59,8 @@ class ClusterNode:
         *,
         node: int = 0,
         founders: Sequence[int] = (),
+        catalog: ClusterCatalog | None = None,
+        begins_blank: bool = False,
         broker_of: BrokerOf | None = None,
         clock: Clock | None = None,
         decoder: Decoder | None = None,
@@ -73,11 +77,12 @@ class ClusterNode:
         **settings: Any,
     ) -> None:
         """`founders` are needed for a blank directory, and make it a founder's. Who does not know
-        its id yet says it by `be`, before `open`. Without `tick_seconds` (0) time passes for the
-        group when `tick` is called. A disk that has not finished a write for `stalled_ticks` is
-        taken for one that hangs (0: never). `settings` are those of the host of the directory."""
+        its id yet says it by `be`, before `open`. `catalog` has the nodes that are known before
+        the log says so. Without `tick_seconds` (0) time passes for the group when `tick` is
+        called. A disk that has not finished a write for `stalled_ticks` is taken for one that hangs
+        (0: never). `settings` are those of the host of the directory."""
         self.filesystem, self._transport = filesystem, transport
-        self.be(node, founders)
+        self.be(node, founders, begins_blank=begins_blank)
         self._log = ReplicatedLog()
         host = Host(filesystem, log_of=lambda group: self._log, **settings)
         self.local = Broker(
@@ -91,6 +96,9 @@ class ClusterNode:
         self._keep_bytes, self._reclaim_seconds = keep_bytes, reclaim_seconds
         self._random = random or Random()
         self._election_ticks, self._lease_reads = election_ticks, lease_reads
+        self.catalog = catalog or ClusterCatalog()
+        self.members = ClusterMembers(self, self.catalog)
+        """Who belongs to the cluster."""
         self._incarnations: dict[int, int] = {}
         self._connected: set[int] = set()
         self._unfit: set[int] = set()
@@ -107,9 +115,11 @@ class ClusterNode:
 
     # --- life
 
-    def be(self, node: int, founders: Sequence[int]) -> None:
-        """Have this id, in a cluster that was founded by these."""
+    def be(self, node: int, founders: Sequence[int], *, begins_blank: bool = False) -> None:
+        """Have this id, in a cluster that was founded by these. A node that `begins_blank` joins
+        it, and gets everything from the others."""
         self.id, self._founders = node, Membership(tuple(sorted(founders)))
+        self._begins_blank = begins_blank
 
     async def open(self, *, threaded: bool = True) -> None:
         """Recover the directory and begin to follow. A blank one begins as a founder's."""
@@ -117,12 +127,15 @@ class ClusterNode:
             if self.id not in self._founders.voters:
                 raise InvalidRequest(f"node {self.id} is none of {self._founders.voters}")
             found(self.filesystem, self._founders)
+        elif self._begins_blank:
+            begin_blank(self.filesystem)
         elif not is_member(self.filesystem):
             raise InvalidRequest(
                 f"{self.filesystem.describe()} is not the directory of a node of a cluster; name "
                 "the founders, or join a cluster"
             )
         await self.local.open(threaded=threaded)
+        self.members.follow()
         kept = self.local.host.kept[0]
         self._host = self._driven()
         self._shipping = Shipping(kept, self._transport.send_shipping, self, self._snapshot_rate)
@@ -280,7 +293,9 @@ class ClusterNode:
         """Nobody has led yet: the first of the founders does, without a timeout."""
         host = self.host
         voters = host.raft.membership.voters
-        if host.raft.log.last_index() == 1 and host.leader == NOBODY and self.id == min(voters):
+        if voters == (self.id,) or (
+            host.raft.log.last_index() == 1 and host.leader == NOBODY and self.id == min(voters)
+        ):
             host.campaign()
 
     # --- time
@@ -289,6 +304,7 @@ class ClusterNode:
         """A tick's time has passed."""
         self.host.tick()
         self._look_at_disk()
+        self.members.look()
 
     def _arm(self) -> None:
         if self._tick_seconds:
@@ -315,6 +331,8 @@ class ClusterNode:
         # More than a few timeouts change nothing any more.
         for _ in range(min(missed, 4 * self._election_ticks)):
             self.host.tick()
+        if missed:
+            self.members.look()
         self._ticked_at += missed * self._tick_seconds
 
     def _look_at_disk(self) -> None:

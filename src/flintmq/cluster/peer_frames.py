@@ -18,6 +18,7 @@ place of a hello is known at once: that is a GOODBYE.
     8 FOUNDING  MessagePack of bootstrap.py
    10 GOODBYE   flags: a `GoodbyeReason`; body: a sentence, UTF-8
    11 PROOF     32 B, behind the hellos where there is no TLS: HMAC-SHA256(key, role, both hellos)
+   13 JOINING   MessagePack of joining.py
    12 ABOUT     MessagePack `AboutNode`: where its clients connect, and what it is called
 
 The incarnation is drawn with the node's directory and lasts as long as that; the life is drawn at
@@ -82,6 +83,7 @@ class FrameKind(IntEnum):
     GOODBYE = 10
     PROOF = 11
     ABOUT = 12
+    JOINING = 13
 
 
 class GoodbyeReason(IntEnum):
@@ -97,6 +99,7 @@ class GoodbyeReason(IntEnum):
     NODE = 19
     INCARNATION = 20
     LINE = 21
+    REMOVED = 22
 
 
 class PeerHello(NamedTuple):
@@ -143,6 +146,9 @@ class AboutNode(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where clients of the native protocol connect: host:port, or nothing yet."""
     version: str = ""
     has_tls: bool = False
+    token: str = ""
+    """By which its native server knows other nodes that ask on behalf of their clients. Drawn at
+    each start, and told on lines between nodes only."""
 
 
 # --- hello and proof

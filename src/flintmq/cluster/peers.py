@@ -57,6 +57,7 @@ CONNECT_SECONDS = 5.0
 PING_SECONDS = 1.0
 SILENT_SECONDS = 5.0
 FOR_GOOD = 16
+REFUSALS_TOLD_MAX = 1000
 ACCEPTING_TURNS = 4
 """Of the loop, from taking a connection from the system to having a line."""
 
@@ -74,6 +75,8 @@ class LineTls(NamedTuple):
 
     server: ssl.SSLContext
     client: ssl.SSLContext
+    client_of_any: ssl.SSLContext | None = None
+    """For a node whose name is not known yet: any that the CA has signed will do."""
 
 
 class Belonging(NamedTuple):
@@ -104,7 +107,8 @@ class PeerState:
 
 
 class Peers:
-    """`key`: that of the cluster, where there is no TLS. `found` answers a founding frame."""
+    """`key`: that of the cluster, where there is no TLS. `found` answers a founding frame, `admit`
+    one of a node that wants to join, with the names of its certificate."""
 
     def __init__(
         self,
@@ -112,12 +116,13 @@ class Peers:
         key: bytes | None = None,
         tls: LineTls | None = None,
         found: Callable[[bytes], bytes] | None = None,
+        admit: Callable[[bytes, list[str] | None], bytes] | None = None,
         about: Callable[[], AboutNode] = AboutNode,
         health: Callable[[], PeerHealth] | None = None,
     ) -> None:
         assert (key is None) != (tls is None), "either a key, or TLS"
         self._key, self._tls = key, tls
-        self._found, self._about = found, about
+        self._found, self._admit, self._about = found, admit, about
         self._health = health or clocks
         self.belonging = Belonging()
         self.life = secrets.randbits(63) | 1
@@ -125,7 +130,9 @@ class Peers:
         self._listener: PeerListener | None = None
         self._server: asyncio.Server | None = None
         self._lines: set[PeerLine] = set()
-        self._dialing: list[asyncio.Task[None]] = []
+        self._dialing: dict[int, list[asyncio.Task[None]]] = {}
+        self._removed: dict[int, str] = {}
+        self._refusals: set[str] = set()
         self._pinging: asyncio.TimerHandle | None = None
         self._is_closed = False
         self.on_about: Callable[[int, AboutNode], None] | None = None
@@ -156,16 +163,42 @@ class Peers:
             if node != belonging.node:
                 self.states[node] = PeerState(place)
 
+    def follow(self, places: Mapping[int, PeerPlace], removed: Mapping[int, str]) -> None:
+        """These are the nodes of the cluster now, and those were removed from it."""
+        self._removed = dict(removed)
+        for node, place in places.items():
+            if node in self.states:
+                self.states[node].place = place
+            elif node != self.belonging.node:
+                self.states[node] = PeerState(place)
+                if self._listener is not None:
+                    self._dial_for_good(node)
+        for node in [node for node in self.states if node in removed]:
+            self._drop(node)
+
+    def _drop(self, node: int) -> None:
+        state = self.states.pop(node)
+        for task in self._dialing.pop(node, ()):
+            task.cancel()
+        for line in list(state.lines.values()):
+            line.end(GoodbyeReason.REMOVED, removed_text(state.place.name))
+        if state.is_connected and self._listener is not None:
+            self._listener.peer_lost(node)
+
     # --- Transport
 
     def start(self, listener: PeerListener) -> None:
         self._listener = listener
         loop = asyncio.get_running_loop()
         for node in self.states:
-            if self.belonging.node < node:
-                for kind in (LineKind.MAIN, LineKind.BULK):
-                    self._dialing.append(loop.create_task(self._keep_up(node, kind)))
+            self._dial_for_good(node)
         self._pinging = loop.call_later(PING_SECONDS, self._ping)
+
+    def _dial_for_good(self, node: int) -> None:
+        if self.belonging.node < node:
+            loop = asyncio.get_running_loop()
+            kinds = (LineKind.MAIN, LineKind.BULK)
+            self._dialing[node] = [loop.create_task(self._keep_up(node, kind)) for kind in kinds]
 
     def send(self, peer: int, messages: Sequence[RaftMessage]) -> None:
         state = self.states.get(peer)
@@ -197,11 +230,12 @@ class Peers:
         self._is_closed = True
         if self._pinging is not None:
             self._pinging.cancel()
-        for task in self._dialing:
+        dialing = [task for tasks in self._dialing.values() for task in tasks]
+        for task in dialing:
             task.cancel()
         if self._server is not None:
             self._server.close()
-        await asyncio.gather(*self._dialing, return_exceptions=True)
+        await asyncio.gather(*dialing, return_exceptions=True)
         for _ in range(ACCEPTING_TURNS):  # who was just accepted is cut off by then
             await asyncio.sleep(0)
         while self._lines:
@@ -215,9 +249,12 @@ class Peers:
 
     # --- founding lines
 
-    async def ask(self, address: Address, name: str, body: bytes) -> bytes:
-        """One founding frame to a node, and its answer. Raises Disconnected."""
-        asking = _Asking(body)
+    async def ask(
+        self, address: Address, name: str, body: bytes, kind: FrameKind = FrameKind.FOUNDING
+    ) -> bytes:
+        """One frame to a node, and its answer. Raises Disconnected. Without a name, any node is
+        good that has a certificate of the cluster."""
+        asking = _Asking(kind, body)
         where = f"{address[0]}:{address[1]}"
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
@@ -244,11 +281,12 @@ class Peers:
     async def _dial(
         self, owner: Peers | _Asking, kind: LineKind, node: int, address: Address, name: str
     ) -> PeerLine:
+        tls = self._tls
         _, line = await asyncio.get_running_loop().create_connection(
             lambda: PeerLine(owner, self._hello(kind), self._key, dials=node),
             *address,
-            ssl=None if self._tls is None else self._tls.client,
-            server_hostname=None if self._tls is None else name,
+            ssl=None if tls is None else tls.client if name else tls.client_of_any,
+            server_hostname=None if tls is None else name,
         )
         return line
 
@@ -291,6 +329,8 @@ class Peers:
                 f"{ours.cluster.hex()}",
             )
         state = self.states.get(theirs.node)
+        if theirs.node in self._removed:
+            return GoodbyeReason.REMOVED, removed_text(self._removed[theirs.node])
         if state is None or line.dials not in (None, theirs.node):
             return GoodbyeReason.NODE, f"node {theirs.node} is no peer of node {ours.node}"
         if theirs.incarnation != state.place.incarnation:
@@ -339,9 +379,9 @@ class Peers:
             self._answer_founding(line, frames)
             return
         node = line.theirs.node
-        state = self.states[node]
-        if state.lines.get(line.theirs.line) is not line:
-            return  # another one has taken its place
+        state = self.states.get(node)
+        if state is None or state.lines.get(line.theirs.line) is not line:
+            return  # another one has taken its place, or the node was removed
         messages: list[RaftMessage] = []
         for frame in frames:
             match frame.kind:
@@ -369,7 +409,10 @@ class Peers:
         node = line.dials or (line.theirs.node if line.was_open else 0)
         state = self.states.get(node)
         if state is None:
-            if not line.was_open and line.why.reason >= FOR_GOOD:
+            text = line.why.text
+            if not line.was_open and line.why.reason >= FOR_GOOD and text not in self._refusals:
+                if len(self._refusals) < REFUSALS_TOLD_MAX:
+                    self._refusals.add(text)  # and not again
                 event(
                     _log,
                     logging.WARNING,
@@ -415,6 +458,10 @@ class Peers:
             if frame.kind == FrameKind.FOUNDING and self._found is not None:
                 answer = self._found(bytes(frame.body))
                 line.write(encode_frame(FrameKind.FOUNDING, (answer,)))
+            elif frame.kind == FrameKind.JOINING and self._admit is not None:
+                shown = None if self._tls is None else line.certificate_names()
+                answer = self._admit(bytes(frame.body), shown)
+                line.write(encode_frame(FrameKind.JOINING, (answer,)))
 
     def _heard_ping(self, line: PeerLine, state: PeerState, frame: PeerFrame) -> None:
         health = decode_ping(frame)
@@ -442,8 +489,8 @@ class Peers:
 class _Asking:
     """The owner of a line that asks one thing."""
 
-    def __init__(self, body: bytes) -> None:
-        self._body = body
+    def __init__(self, kind: FrameKind, body: bytes) -> None:
+        self._kind, self._body = kind, body
         self.answer: bytes | None = None
         self.line: PeerLine | None = None
 
@@ -454,15 +501,22 @@ class _Asking:
         self.line = line
 
     def line_opened(self, line: PeerLine) -> None:
-        line.write(encode_frame(FrameKind.FOUNDING, (self._body,)))
+        line.write(encode_frame(self._kind, (self._body,)))
 
     def line_frames(self, line: PeerLine, frames: list[PeerFrame]) -> None:
         for frame in frames:
-            if frame.kind == FrameKind.FOUNDING:
+            if frame.kind == self._kind:
                 self.answer = bytes(frame.body)
                 line.end(GoodbyeReason.CLOSING, "answered")
 
     def line_lost(self, line: PeerLine) -> None: ...
+
+
+def removed_text(name: str) -> str:
+    return (
+        f"node {name} was removed from this cluster; to use its machine again, start it with an "
+        "empty data directory and --join"
+    )
 
 
 def clocks() -> PeerHealth:

@@ -126,6 +126,10 @@ class ReplicatedLog:
             self._on_written.append((self._last, on_written))
         return LogEntry(self._last, self.term, len(data))
 
+    def others_entry(self) -> None:
+        """An entry that is no command was proposed behind what was submitted."""
+        self._last += 1
+
     def hold(self) -> None:
         """What is submitted waits for `go`, which saves its host a turn of the event loop."""
         self._is_held = True

@@ -41,7 +41,7 @@ from ..raft import (
     Ready,
 )
 from ..raft.leader import Leader
-from ..raft.membership import changed, decode_change
+from ..raft.membership import MembershipChange, changed, decode_change
 from .lead import LeadConfirmation
 from .reads import WaitingReads
 from .replicated_log import ReplicatedLog, command_in
@@ -165,6 +165,15 @@ class ShardHost:
 
     def hand_over(self, to: int) -> None:
         self._drive(self.raft.transfer_leadership, to)
+
+    def change_members(self, change: MembershipChange) -> None:
+        """Raises ProposalRefused where that cannot be now."""
+        self._propose_gathered()
+        if self._journal_log.gathered or not self.is_leading:
+            raise NotLeader(self.raft.core.id, self.raft.leader)
+        self.raft.propose_membership(change)
+        self._journal_log.others_entry()
+        self.pump()
 
     def peer_restarted(self, peer: int) -> None:
         self._drive(self.raft.peer_restarted, peer)

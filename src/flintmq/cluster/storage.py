@@ -56,10 +56,19 @@ def found(filesystem: FileSystem, founders: Membership) -> None:
     if manifest is not None or filesystem.exists("journal"):
         raise InvalidRequest(
             f"{filesystem.describe()} holds the data of a node alone, and a founder begins with "
-            "nothing: use another directory, or make this one a cluster of one, and let others join"
+            "nothing: use another directory, or make this one a cluster of one with `flintmq "
+            "cluster init`, and let others join"
         )
     members = members_bytes(founders)
     write_manifest(files, Manifest(checkpoint=1, term=1, members=members))
+
+
+def begin_blank(filesystem: FileSystem) -> None:
+    """Make a blank directory that of a node that joins: it holds nothing, knows nobody, and does
+    not vote. Does nothing where that was done."""
+    files = files_of(filesystem, 0)
+    if ManifestStore(files).open() is None:
+        write_manifest(files, Manifest(term=0, members=members_bytes(Membership())))
 
 
 class JournalStorage:

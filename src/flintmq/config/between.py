@@ -27,7 +27,10 @@ def problems_between(values: Mapping[str, Any]) -> list[str]:
 def _problems_of_cluster(values: Mapping[str, Any], has_cert: bool) -> list[str]:
     name, members = values["node_name"], values["initial_cluster"]
     if name is None or values["peer_listen"] is None:
-        given = ("node_name", "peer_listen", "initial_cluster", "cluster_key_file", "peer_ca")
+        given = (
+            *("node_name", "peer_listen", "initial_cluster", "join", "peer_address"),
+            *("cluster_key_file", "peer_ca"),
+        )
         missing = "node_name" if name is None else "peer_listen"
         return [f"{one} also needs {missing}" for one in given if values[one]][:1]
     # HermesMQ's nodes have no key; that they have an address for this machine only is checked
@@ -42,6 +45,8 @@ def _problems_of_cluster(values: Mapping[str, Any], has_cert: bool) -> list[str]
         return ["peer_ca and cluster_key_file exclude each other: TLS needs no key"]
     if values["peer_ca"] is not None and not has_cert:
         return ["peer_ca also needs tls_cert and tls_key"]
+    if members and values["join"]:
+        return ["initial_cluster and join exclude each other: found a new cluster, or join one"]
     if members and name not in [member.partition("=")[0] for member in members]:
         return [f"initial_cluster does not contain node_name {name}; list all nodes"]
     return []

@@ -326,6 +326,23 @@ class NodeName(Kind):
 
 
 @dataclass(frozen=True)
+class HostPorts(Words):
+    """Addresses; each is kept as HOST:PORT, with the port."""
+
+    port: int
+    metavar: ClassVar[str] = "HOST:PORT,..."
+    what: ClassVar[str] = "addresses as HOST:PORT"
+
+    def convert(self, value: Any) -> tuple[str, ...]:
+        try:
+            return tuple(
+                shown_address(HostPort(self.port).parse(word)) for word in super().convert(value)
+            )
+        except UnfitValue:
+            raise UnfitValue(self.allowed) from None
+
+
+@dataclass(frozen=True)
 class NodeAddresses(Words):
     """The nodes of a cluster; each is kept as NAME=HOST:PORT, with the port."""
 

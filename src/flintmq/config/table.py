@@ -29,6 +29,7 @@ from .kinds import (
     Fsync,
     HostNames,
     HostPort,
+    HostPorts,
     Kind,
     LogLevels,
     Networks,
@@ -123,6 +124,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     node_name: str | None = None
     peer_listen: Address | None = None
     initial_cluster: tuple[str, ...] = ()
+    join: tuple[str, ...] = ()
+    peer_address: Address | None = None
     cluster_key_file: Path | None = None
     peer_ca: Path | None = None
 
@@ -450,6 +453,16 @@ GROUPS: Mapping[Group, Sequence[Setting]] = {
             "initial_cluster", NodeAddresses(PEER_PORT),
             "All nodes that found the cluster, this one too, with the addresses at which nodes "
             "reach each other. Give all nodes the same list. Not used after the first start.",
+        ),
+        Setting(
+            "join", HostPorts(PEER_PORT),
+            "Addresses of nodes of a running cluster, as their peer_listen has them: this node, "
+            "with an empty data directory, joins it. Not used after that.",
+        ),
+        Setting(
+            "peer_address", HostPort(PEER_PORT, can_be_off=True),
+            "Address at which the other nodes reach this one, if it joins. Off: peer_listen, with "
+            "the name of this host where that listens on all addresses.",
         ),
         Setting(
             "cluster_key_file", FilePath(can_be_off=True),

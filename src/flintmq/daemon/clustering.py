@@ -8,19 +8,35 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
+import socket
 import ssl
 import stat
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import msgspec
+
 from .. import __version__
-from ..cluster.bootstrap import ClusterFounder, belonging_of, places_of
-from ..cluster.identity import NodeFile, NodeRecord, members_of
-from ..cluster.leadership import ClusterLeadership, LeaderBroker
+from ..cluster.bootstrap import PEER_PORT, ClusterFounder, belonging_of, entries_of
+from ..cluster.catalog import REMOVED, ClusterCatalog
+from ..cluster.identity import NodeFile, NodeRecord, NodeStanding, members_of
+from ..cluster.joining import (
+    HAS_DATA,
+    NO_KEY,
+    REMOVED_TEXT,
+    STARTING,
+    Admissions,
+    join,
+    places_in,
+    wait_removed,
+)
+from ..cluster.leadership import EVERYWHERE, ClusterLeadership, LeaderBroker
 from ..cluster.node import ClusterNode
 from ..cluster.peer_frames import AboutNode, PeerHealth
 from ..cluster.peers import LineTls, Peers, clocks
+from ..config.kinds import shown_address
 from ..config.table import Config
 from ..errors import InvalidRequest
 from ..frontends.hermes.settings import is_hermes_node
@@ -40,6 +56,7 @@ KEY_OF_ALL = b"HermesMQ's nodes have no key"
 REFUSED_SECONDS = 0.5
 """How long a node rests whose Bootstrap was refused."""
 NAMES = "tls_cert, tls_key"
+JOINS = (NodeStanding.JOINING, NodeStanding.JOINED, NodeStanding.MEMBER)
 
 
 class NodePlace:
@@ -47,20 +64,29 @@ class NodePlace:
 
     def __init__(self, config: Config, file: NodeFile, founder: ClusterFounder) -> None:
         self._config, self._file, self._founder = config, file, founder
+        has_credential = config.peer_ca is not None or config.cluster_key_file is not None
+        self.token = secrets.token_urlsafe(32) if has_credential else ""
+        """By which this node knows others that ask for their clients; where anybody may act as a
+        node there is none."""
+        self.on_removed: Callable[[str], object] | None = None
+        """Told why this node is none of the cluster any more."""
         self._clients = ""
         self.peers = Peers(
             key=None if config.peer_ca is not None else cluster_key(config),
             tls=line_tls(config),
             found=founder.answer,
+            admit=self._admit,
             about=self._about,
             health=self._health,
         )
         self._node: ClusterNode | None = None
-        self._telling: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
         self._hop: LeaderBroker | None = None
         self.record: NodeRecord
-        self.leadership = ClusterLeadership(self.peers)
-        self.view = NodeView(founder)
+        self.catalog = ClusterCatalog()
+        self.catalog.on_changed.append(self._follow)
+        self.leadership = ClusterLeadership(self.peers, self.catalog)
+        self.view = NodeView(founder, self.catalog)
 
     async def take(self) -> None:
         """Listen, and found the cluster or find our place in it again. What clients have to found
@@ -68,7 +94,9 @@ class NodePlace:
         config = self._config
         assert config.peer_listen is not None
         await self.peers.listen(*config.peer_listen)
-        if self._founder.node.is_founder():
+        if self._is_to_join():
+            self._belongs(await self._join())
+        elif self._founder.node.is_founder():
             await self._belong()
         elif not self._founder.node.is_driven:
             event(
@@ -99,27 +127,71 @@ class NodePlace:
             except InvalidRequest as error:
                 self.view.refused(error)
                 await asyncio.sleep(REFUSED_SECONDS)
-        node.be(*self._founders())
+        self._be(node)
 
     async def _belong(self) -> None:
-        self.record = self.view.record = await self._founder.wait_founded(self.peers)
-        self.peers.join(belonging_of(self.record), places_of(self.record))
-        self.leadership.belongs(self.record)
+        self._belongs(await self._founder.wait_founded(self.peers))
 
-    def _founders(self) -> tuple[int, tuple[int, ...]]:
-        return self.record.node, tuple(range(1, len(self.record.members) + 1))
+    def _belongs(self, record: NodeRecord) -> None:
+        self.record = self.view.record = record
+        self.catalog.know(entries_of(record), record.node)
+        self.peers.join(belonging_of(record), places_in(self.catalog))
+        self.leadership.belongs(record)
+
+    def _be(self, node: ClusterNode) -> None:
+        record = self.record
+        founders = tuple(range(1, len(record.members) + 1))
+        node.be(record.node, founders, begins_blank=record.standing is NodeStanding.JOINED)
+
+    # --- joining, and who belongs to the cluster
+
+    def _is_to_join(self) -> bool:
+        record = self._file.record
+        return bool(self._config.join) if record is None else record.standing in JOINS
+
+    async def _join(self) -> NodeRecord:
+        record, config = self._file.record, self._config
+        if record is not None and record.standing is not NodeStanding.JOINING:
+            return record
+        assert config.node_name is not None
+        seeds = [PEER_PORT.parse(address) for address in config.join]
+        return await join(self._file, self.peers, config.node_name, own_address(config), seeds)
+
+    def _follow(self) -> None:
+        """The nodes have changed."""
+        removed = {
+            node.id: node.name for node in self.catalog.nodes.values() if node.standing == REMOVED
+        }
+        self.peers.follow(places_in(self.catalog), removed)
+
+    def _admit(self, data: bytes, shown: list[str] | None) -> bytes:
+        node = self._node
+        if node is None or not node.is_open:
+            return STARTING
+        if self._config.peer_ca is None and self._config.cluster_key_file is None:
+            return NO_KEY  # whoever can connect could join
+        admissions = Admissions(self.record.cluster, self.catalog, node.members, node.leader)
+        return admissions.answer(data, shown)
 
     def node(self, config: Config) -> ClusterNode:
         settings = engine_settings(config)
         tls = None
         if config.tls_cert is not None:
             tls = ClientTls(config.peer_ca, config.tls_cert, config.tls_key, verify=True)
-        self._hop = LeaderBroker(self.leadership.addresses, settings["decoder"], tls)
+        leadership = self.leadership
+        self._hop = LeaderBroker(
+            leadership.addresses, leadership.token_at, settings["decoder"], tls
+        )
+        leadership.leader_at = self._hop.of
         node = self._node = ClusterNode(
-            LocalFileSystem(config.data_dir), self.peers, broker_of=self._hop.of, **settings
+            LocalFileSystem(config.data_dir),
+            self.peers,
+            catalog=self.catalog,
+            broker_of=self._hop.of,
+            **settings,
         )
         if self.is_founded:
-            node.be(*self._founders())
+            self._be(node)
         self.view.serve(node)
         return node
 
@@ -128,13 +200,26 @@ class NodePlace:
 
     def listens(self, address: tuple[str, int]) -> None:
         """Clients can connect there: others hear of it, and founders that were away of them."""
-        member = self.record.members[self.record.node - 1]
-        host = member.address.rpartition(":")[0].strip("[]")
+        if self.record.standing is NodeStanding.JOINED:
+            # From now on its directory is that of a member: one that is lost is not begun anew.
+            self.record = msgspec.structs.replace(self.record, standing=NodeStanding.MEMBER)
+            self._file.write(self.record)
+        host = self.catalog.nodes[self.record.node].address.rpartition(":")[0].strip("[]")
         self._clients = self.leadership.listens(address, host)
         self.peers.tell_about()
-        self._telling = asyncio.get_running_loop().create_task(
-            self._founder.keep_telling(self.peers)
-        )
+        loop = asyncio.get_running_loop()
+        self._tasks.append(loop.create_task(self._hear_removal()))
+        if self._founder.node.is_founder():
+            self._tasks.append(loop.create_task(self._founder.keep_telling(self.peers)))
+
+    async def _hear_removal(self) -> None:
+        seeds = [PEER_PORT.parse(address) for address in self._config.join]
+        answer = await wait_removed(self.record, self.peers, seeds)
+        if answer.is_removed:
+            record = msgspec.structs.replace(self.record, standing=NodeStanding.REMOVED)
+            self._file.write(record)
+        if self.on_removed is not None:
+            self.on_removed(answer.why)
 
     def _about(self) -> AboutNode:
         return AboutNode(
@@ -142,14 +227,15 @@ class NodePlace:
             self._clients,
             __version__,
             self._config.tls_cert is not None,
+            self.token,
         )
 
     def _health(self) -> PeerHealth:
         return clocks()._replace(flags=0 if self._node is None else self._node.disk.flags)
 
     async def close(self) -> None:
-        if self._telling is not None:
-            self._telling.cancel()
+        for task in self._tasks:
+            task.cancel()
         if self._hop is not None:
             await self._hop.close()
         self.leadership.close()
@@ -185,13 +271,25 @@ def check_place(config: Config, file: NodeFile, founder: ClusterFounder) -> None
                 f"data_dir {config.data_dir} belongs to node {record.name}, not to "
                 f"{config.node_name}; choose another data_dir, or set node_name"
             )
+        if record.standing is NodeStanding.REMOVED:
+            raise InvalidRequest(REMOVED_TEXT)
+        if record.standing is NodeStanding.JOINING and not config.join:
+            raise InvalidRequest(
+                f"node {record.name} has not joined its cluster yet; name nodes of it with --join "
+                "host:port"
+            )
         return  # what it was founded with counts
+    if config.join:
+        if founder.node.has_data:
+            raise InvalidRequest(HAS_DATA)
+        return
     if founder.node.is_driven:
         return  # clients name the members
     if not config.initial_cluster:
         raise InvalidRequest(
-            f"node {config.node_name} belongs to no cluster yet; list all its nodes with "
-            "--initial-cluster name=host:port,..."
+            f"node {config.node_name} belongs to no cluster yet; list all nodes of a new one with "
+            "--initial-cluster name=host:port,..., or name nodes of a running one with --join "
+            "host:port"
         )
     pairs = [member.partition("=")[::2] for member in config.initial_cluster]
     founder.want(members_of(pairs))
@@ -214,6 +312,13 @@ def runs_alone(config: Config) -> bool:
         return file.has_other_data()
     finally:
         file.close()
+
+
+def own_address(config: Config) -> str:
+    """Where the other nodes reach this one."""
+    assert config.peer_listen is not None
+    host, port = config.peer_address or config.peer_listen
+    return shown_address((socket.gethostname() if host in EVERYWHERE else host, port))
 
 
 def cluster_key(config: Config) -> bytes:
@@ -255,9 +360,13 @@ def line_tls(config: Config) -> LineTls | None:
         return None
     assert config.tls_cert is not None
     assert config.tls_key is not None
+    files = (config.tls_cert, config.tls_key, config.peer_ca)
+    client_of_any = _context(ssl.PROTOCOL_TLS_CLIENT, *files)
+    client_of_any.check_hostname = False
     return LineTls(
-        _context(ssl.PROTOCOL_TLS_SERVER, config.tls_cert, config.tls_key, config.peer_ca),
-        _context(ssl.PROTOCOL_TLS_CLIENT, config.tls_cert, config.tls_key, config.peer_ca),
+        _context(ssl.PROTOCOL_TLS_SERVER, *files),
+        _context(ssl.PROTOCOL_TLS_CLIENT, *files),
+        client_of_any,
     )
 
 

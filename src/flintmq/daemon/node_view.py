@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from ..cluster.bootstrap import ClusterFounder, address_of
+from ..cluster.catalog import ClusterCatalog
 from ..cluster.identity import Members, NodeRecord, members_of
 from ..cluster.node import ClusterNode
 from ..config.kinds import UnfitValue
@@ -16,8 +17,8 @@ from ..frontends.cluster_view import LogStanding
 class NodeView:
     """Implements ClusterView. `record` is set once the node is a founder."""
 
-    def __init__(self, founder: ClusterFounder) -> None:
-        self._founder = founder
+    def __init__(self, founder: ClusterFounder, catalog: ClusterCatalog) -> None:
+        self._founder, self._catalog = founder, catalog
         self.record: NodeRecord | None = None
         self._node: ClusterNode | None = None
         self._waiting: set[asyncio.Future[None]] = set()
@@ -32,14 +33,12 @@ class NodeView:
         return self._founder.node.name
 
     def addresses(self) -> dict[str, str]:
-        members = () if self.record is None else self.record.members
-        return {member.name: member.address for member in members}
+        return {node.name: node.address for node in self._catalog.present()}
 
     def leader(self) -> str | None:
         """Also this node, if it is about to lead."""
         leader = 0 if self._node is None else self._node.leader()
-        members = () if self.record is None else self.record.members
-        return members[leader - 1].name if 0 < leader <= len(members) else None
+        return self._catalog.name_of(leader) if leader else None
 
     def is_leading(self) -> bool:
         return self._node is not None and self._node.is_leading()

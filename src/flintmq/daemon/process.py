@@ -100,6 +100,9 @@ class Daemon:
         self._notes = DirectoryNotes(config.data_dir, self._broker.host)
         self._broker.host.damages.on_noted = self._notes.damage_found
         self.gate = gate_for(config)
+        if place is not None:
+            self.gate.node_token = place.token
+            place.on_removed = lambda why: self._broker_failed(InvalidRequest(why))
         self.tls = tls_of(config)
         """One for all ports, so that all of them change certificates together."""
         self._server = NativeServer(
@@ -109,6 +112,7 @@ class Daemon:
             backup_dir=config.backup_dir,
             tls=self.tls,
             leadership=None if place is None else place.leadership,
+            cluster=None if place is None else place.leadership,
         )
         if place is not None and self._node is not None:
             place.serve(self._node, self._server)
@@ -296,8 +300,10 @@ class Daemon:
         return None if self._place is None or self._place.view.is_led() else "no leader is known"
 
     def _broker_failed(self, error: FlintError) -> None:
-        is_of_disk = isinstance(error, StorageFailed)
-        self._reason = "the disk has failed" if is_of_disk else "a fault in the broker"
+        self._reason = "a fault in the broker"
+        if isinstance(error, StorageFailed | InvalidRequest):
+            is_of_disk = isinstance(error, StorageFailed)
+            self._reason = "the disk has failed" if is_of_disk else str(error)
         self._failure = error
         self._stopping.set()
 

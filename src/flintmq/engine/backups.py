@@ -36,7 +36,8 @@ async def back_up_to(target: FileSystem, host: Host) -> None:
     check_empty(target)
     await host.checkpoint()
     manifests = {  # of a node alone: who opens a backup is no member of the cluster it is from
-        kept.group: replace(kept.checkpoints.manifest.whole(), members=b"") for kept in all
+        kept.group: replace(kept.checkpoints.manifest.whole(), members=b"", nodes=[])
+        for kept in all
     }
     files = {group: manifest.files() for group, manifest in manifests.items()}
     for kept in all:  # from here on, no checkpoint removes them

@@ -231,6 +231,7 @@ class Checkpoints:
             term=self._kept.term_of(applied),
             group=self._kept.group,
             members=self._kept.log.members,
+            nodes=list(state.nodes.values()),
             time_ms=self._shard.clock.now_ms(),
             producer_limits=(remembered.age_ms, remembered.bytes_max),
             producer_time=remembered.time_ms,

@@ -8,8 +8,8 @@
     kind u8   7 zeros   length u64   move   batch         3: a move; as a stage, with one batch
     kind u8   level u8   6 zeros   length u64   rows   batches      4: appends; as a stage
 
-A level is what whoever applies the command has to know beyond the first version: 1 of appends, of
-what many groups change and of definitions, 2 of compactions.
+A level is what whoever applies the command has to know beyond the first version: 1 for appends, for
+what many groups change and for definitions, 2 for compactions and for the nodes of a cluster.
 
 What a command says was decided before it was written; apply refuses nothing. Times are in it.
 """
@@ -28,6 +28,7 @@ from ..errors import Corrupt, UnsupportedFormat
 from ..group_model import Order, Ranges
 from ..groups.offset_set import Chunks
 from ..model import TopicOptions
+from ..storage.manifest import NodeEntry
 
 _KIND = Layout("<BB6x")
 _APPEND = Layout("<B7xQ")
@@ -209,6 +210,12 @@ class Define(msgspec.Struct, frozen=True, tag="define", array_like=True):
     version: int
 
 
+class SetNodes(msgspec.Struct, frozen=True, tag="nodes", array_like=True):
+    """Nodes of the cluster as they are from now on, each in place of what its id had before."""
+
+    nodes: list[NodeEntry]
+
+
 TopicChange = (
     AdvanceFirstOffset
     | SetCursor
@@ -230,6 +237,7 @@ Change = (
     | AbortStages
     | BeginEpoch
     | LimitProducers
+    | SetNodes
     | GroupChanges
     | Define
     | TopicChange
@@ -317,7 +325,7 @@ def topics_of(command: Command) -> Iterable[int]:
             return {row[0] for row in command.rows}
         case GroupChanges(changes):
             return {change.topic for change in changes}
-        case Stage() | AbortStages() | BeginEpoch() | LimitProducers() | Define():
+        case Stage() | AbortStages() | BeginEpoch() | LimitProducers() | Define() | SetNodes():
             return ()
         case _:
             return (command.topic,)
@@ -372,6 +380,7 @@ def decode_command(payload: Buffer) -> Command:
         raise Corrupt(f"a journal record holds no command we know: {error}") from error
 
 
+_LEVELS: dict[type, int] = {GroupChanges: 1, Define: 1, SetNodes: 2}
 _DECODER: msgspec.msgpack.Decoder[Change] = msgspec.msgpack.Decoder(Change)
 
 # What stands before the batches.

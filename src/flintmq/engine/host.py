@@ -103,7 +103,11 @@ class Host:
         self.slow_disk_seconds = slow_disk_seconds
         self._sync_on_loop = sync_on_loop
         self._reclaim_seconds = reclaim_seconds
-        self.producer_limits = (round(producer_seconds * 1000), producer_bytes)
+        self.producer_limits: tuple[int, int] | None = (
+            round(producer_seconds * 1000),
+            producer_bytes,
+        )
+        """None: as they are."""
         self.on_failed: Callable[[FlintError], None] | None = None
         """Told when the disk has failed, or the broker itself: nothing is written any more until
         the next start."""

@@ -130,8 +130,10 @@ class KeptShard:
         ]
         checkpoints.remove_litter()
 
-    def limit_producers(self, limits: tuple[int, int]) -> None:
+    def limit_producers(self, limits: tuple[int, int] | None) -> None:
         """For how many milliseconds, and in how many bytes, producers are remembered."""
+        if limits is None:
+            return
         shard = self.shard
         shard.state.remembered_in_memory.set_limits(*limits)
         if (

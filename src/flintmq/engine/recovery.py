@@ -102,6 +102,7 @@ async def restore(
     """Take up what a manifest has."""
     state.last_topic_id = manifest.last_topic_id
     state.epoch = manifest.epoch
+    state.set_nodes(manifest.nodes)
     for stored in manifest.topics:
         await pace.step_aside()
         topic = state.create(stored.id, stored.name, stored.options)

@@ -139,6 +139,21 @@ class WriterState(msgspec.Struct, frozen=True, array_like=True):
         return {batch.file for part in self.parts for batch in part.batches}
 
 
+class NodeEntry(msgspec.Struct, frozen=True, array_like=True):
+    """A node of the cluster. It stays in the list for ever: its id is never used again."""
+
+    id: int
+    name: str
+    address: str
+    """For other nodes: host:port."""
+    incarnation: int
+    """Of its data directory; 0: that is not known yet."""
+    standing: str = "member"
+    """member, leaving or removed."""
+    replaces: int = 0
+    """The node whose place it takes once it has caught up."""
+
+
 class Manifest(msgspec.Struct, frozen=True):
     checkpoint: int = 0
     """Everything up to this index of the journal is in here and in the segments."""
@@ -170,6 +185,8 @@ class Manifest(msgspec.Struct, frozen=True):
     group: int = 0
     members: bytes = b""
     """Which nodes of a cluster keep copies, as `cluster/storage.py` writes it; empty: this one."""
+    nodes: list[NodeEntry] = []
+    """The nodes of the cluster. A broker alone has none, nor had earlier versions."""
 
     definitions: list[Definition] = []
     last_definition: int = 0

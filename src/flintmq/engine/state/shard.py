@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 from ...batch import twin_of
 from ...model import TopicOptions
+from ...storage.manifest import NodeEntry
 from ..commands import (
     AbortStages,
     Append,
@@ -32,6 +33,7 @@ from ..commands import (
     GroupChanges,
     LimitProducers,
     Move,
+    SetNodes,
     Stage,
     TopicChange,
     topics_of,
@@ -67,6 +69,10 @@ class ShardState:
         self.remembered = Remembered()
         """Of durable topics: it follows from commands, and from nothing else."""
         self.remembered_in_memory = Remembered()
+        self.nodes: dict[int, NodeEntry] = {}
+        """The nodes of the cluster, removed ones too; of a broker alone there are none."""
+        self.on_nodes: Callable[[], object] | None = None
+        """Told when they change."""
         self.observer: ShardObserver | None = None
         self.changed: set[int] = set()
         """Topics that are not as the last checkpoint has them."""
@@ -84,6 +90,7 @@ class ShardState:
         self.last_topic_id = self.epoch = 0
         self.staging.clear()
         self.definitions.clear()
+        self.nodes = {}
         on_change, self.remembered = self.remembered.on_change, Remembered()
         self.remembered.on_change = on_change
         memory = self.remembered_in_memory
@@ -213,6 +220,14 @@ class ShardState:
     def _define(self, command: Define) -> None:
         self.definitions.apply(command)
 
+    def _set_nodes(self, command: SetNodes) -> None:
+        self.set_nodes(command.nodes)
+
+    def set_nodes(self, nodes: list[NodeEntry]) -> None:
+        self.nodes.update((node.id, node) for node in nodes)
+        if self.on_nodes is not None:
+            self.on_nodes()
+
     def _begin_epoch(self, command: BeginEpoch) -> None:
         self.epoch = max(self.epoch, command.epoch)
 
@@ -230,4 +245,5 @@ _APPLY: dict[type, Callable[[ShardState, Any], None]] = {
     LimitProducers: ShardState._limit_producers,
     BeginEpoch: ShardState._begin_epoch,
     Define: ShardState._define,
+    SetNodes: ShardState._set_nodes,
 }

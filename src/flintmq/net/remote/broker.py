@@ -25,6 +25,7 @@ from ...broker_api import (
     ReaderOpening,
 )
 from ...clock import Clock, SystemClock
+from ...cluster_model import ClusterStatus, ClusterVerb
 from ...errors import Closed, Disconnected, FlintError, InvalidRequest
 from ...model import Extent, Overflow, Receipt, Start, TopicOptions, changed_options
 from ...rows import Decoder, Rows
@@ -32,6 +33,7 @@ from ..wire.faults import error_of
 from ..wire.frames import Buffer, Frame
 from ..wire.operations import (
     BY_VERB,
+    ClusterRequest,
     ExtentsRequest,
     Fault,
     FetchedRangeReply,
@@ -386,6 +388,11 @@ class RemoteBroker:
         runs = decode_runs(taken.runs, frame.batches, self._topics.origin)
         rows = Rows(runs, gap_of(taken.gap))
         return Fetched(rows, taken.position, taken.next_offset)
+
+    async def cluster(self, verb: ClusterVerb, name: str = "", address: str = "") -> ClusterStatus:
+        """What operators ask of a cluster; how it is then."""
+        control = ClusterRequest(verb, name, address)
+        return await self._requests.asked(Op.CLUSTER, control, ClusterStatus)
 
     async def extents(self, topic: str, at: Start | None) -> list[Extent]:
         found = (await self.extents_of([topic], at))[topic]

@@ -69,6 +69,8 @@ class Dialer:
         self.reconnects = 0
         self.follows = True
         """Whether to go where the leader is, in a cluster, or to stay with who answers."""
+        self.auth_of: Callable[[Address], list[Any] | None] | None = None
+        """What to show each server, if not the same to all; it may be another later."""
         self.map: ClusterMap | None = None
         """The cluster, as the server knew it that took us; None: it runs alone."""
         self._tls = tls
@@ -133,8 +135,10 @@ class Dialer:
             tried.add(address)
             try:
                 await self._connect(address, seconds(len(causes)))
-            except NotAuthenticated:
-                raise  # another server of the same broker says the same
+            except NotAuthenticated as error:
+                if self.auth_of is None:
+                    raise  # another server of the same broker says the same
+                causes.append((address, error))
             except (FlintError, OSError) as error:
                 causes.append((address, error))
                 if isinstance(error, NotLeader):
@@ -224,6 +228,8 @@ class Dialer:
         try:
             wanted = self._wanted()
             wanted.follows = self.follows
+            if self.auth_of is not None:
+                wanted.auth = self.auth_of(address)
             frame = await connection.opening(encode_frame(Op.OPEN, 0, encode(wanted)))
             if frame.op != Op.REPLY:
                 raise error_of(decoded(frame, Fault))

@@ -13,6 +13,7 @@ import msgspec
 
 from ...access import Access
 from ...broker_api import BrokerApi
+from ...cluster_model import ClusterApi
 from ...errors import (
     Disconnected,
     FlintError,
@@ -68,11 +69,14 @@ class NativeServer(Listener[ServerConnection]):
         tls: ServerTls | None = None,
         places: ConnectionSlots | None = None,
         leadership: Leadership | None = None,
+        cluster: ClusterApi | None = None,
     ) -> None:
         super().__init__(limits=limits or Limits(), gate=gate, tls=tls, places=places)
         self.broker = broker
         self.leadership = leadership
         """Who leads; None: this broker runs alone."""
+        self.cluster = cluster
+        """What operators ask of the cluster this broker is a node of."""
         self.backup_dir = backup_dir
         """Where clients may have backups made; None: wherever the broker may write."""
         self.name = name

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from ...batch import decode_all
 from ...broker_api import Fetch, Fetched, Filter, Joining, ReaderApi, ReaderOpening, TakeMode
 from ...client.partitioned_reader import PartitionedReader
+from ...cluster_model import VERBS, ClusterStatus
 from ...errors import FlintError, InvalidRequest, TopicReplaced
 from ...group_model import Lease
 from ...groups.ranges import ascending, ranges_of_runs
@@ -25,6 +26,7 @@ from ..wire.frames import Buffer, Frame
 from ..wire.operations import (
     OPERATIONS,
     CloseStreamRequest,
+    ClusterRequest,
     CommitRequest,
     CommitStageRequest,
     Control,
@@ -487,6 +489,18 @@ def _some_of(session: Session, rows: Rows) -> WithBatches:
     return WithBatches(TakenReply(infos), batches)
 
 
+# --- the cluster
+
+
+async def cluster(session: Session, c: ClusterRequest, frame: Frame) -> ClusterStatus:
+    node = session.server.cluster
+    if node is None:
+        raise InvalidRequest("this broker is not a node of a cluster: it runs alone")
+    if c.verb not in VERBS:
+        raise InvalidRequest(f"a cluster does not know {c.verb!r}; it knows {', '.join(VERBS)}")
+    return await node.ask(c.verb, c.name, c.address)
+
+
 # --- the table
 
 
@@ -513,6 +527,7 @@ _READ: dict[str, Callable[[Any], Any]] = {"filter": _filter, "to": start_of}
 _OWN: dict[Op, Handler] = {
     Op.REQUEST: request,
     Op.REPLY_TO: reply_to,
+    Op.CLUSTER: cluster,
     Op.STAGE: stage,
     Op.COMMIT_STAGE: commit_stage,
     Op.CREATE_TOPIC: create_topic,

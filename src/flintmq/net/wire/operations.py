@@ -38,6 +38,7 @@ class Op(IntEnum):
     PING = 2
     CANCEL = 3
     GOODBYE = 4
+    CLUSTER = 7
     # --- publishing
     PUBLISH = 16
     STAGE = 17
@@ -137,6 +138,14 @@ class OpenedReply(Control):
     """The broker's time: what is held for a reader expires by it, not by the client's clock."""
     map: ClusterMap | None = None
     """None: this broker runs alone."""
+
+
+class ClusterRequest(Control):
+    """What an operator asks of a cluster."""
+
+    verb: str
+    name: str = ""
+    address: str = ""
 
 
 class PublishRequest(Control):
@@ -513,6 +522,7 @@ OPERATIONS: dict[Op, Operation] = {
         Operation(Op.PING, Control, rules.ANYBODY),
         Operation(Op.CANCEL, CancelPieceRequest, rules.ANYBODY),
         Operation(Op.GOODBYE, Control, rules.ANYBODY),
+        Operation(Op.CLUSTER, ClusterRequest, rules.EVERYTHING, once=True),
         Operation(Op.PUBLISH, PublishRequest, rules.PUBLISH),
         Operation(Op.PUBLISH_ROWS, PublishRowsRequest, rules.PUBLISH_EACH),
         Operation(Op.REQUEST, RequestRequest, rules.PUBLISH, once=True, waits=True),

@@ -1,0 +1,59 @@
+"""`flintmq cluster init`: a broker that ran alone becomes a cluster of one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ..cluster.bootstrap import PEER_PORT
+from ..cluster.converting import make_cluster
+from ..cluster.leadership import EVERYWHERE
+from ..config.kinds import NodeName, UnfitValue, shown_address
+from ..errors import InvalidRequest
+from ..storage.filesystem import LocalFileSystem
+from .connecting import run_async
+
+
+@click.command("init")
+@click.option(
+    "--data-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    required=True,
+    help="Data directory of the broker, which must be stopped.",
+)
+@click.option("--node-name", required=True, metavar="NAME", help="Name of the node.")
+@click.option(
+    "--peer-listen",
+    required=True,
+    metavar="HOST:PORT",
+    help="Address at which the other nodes will reach this one.",
+)
+def command(data_dir: Path, node_name: str, peer_listen: str) -> int:
+    """Make the data directory of a broker that ran alone that of a cluster of one node.
+
+    Messages, offsets, groups, producers and keys stay as they are. Then start the node with
+    --node-name and --peer-listen, and other nodes with an empty data directory and --join.
+    Make a backup first: there is no way back.
+
+    \b
+    Example:
+      flintmq cluster init --data-dir /var/lib/flint --node-name a --peer-listen a.example.com:7602
+    """
+    try:
+        name, address = NodeName().parse(node_name), PEER_PORT.parse(peer_listen)
+    except UnfitValue as error:
+        raise InvalidRequest(f"{node_name} at {peer_listen}: {error}") from None
+    if address[0] in EVERYWHERE:
+        raise InvalidRequest(
+            f"{peer_listen} is no address that other nodes can connect to; give the name or the "
+            "address of this machine"
+        )
+    data_dir.mkdir(parents=True, exist_ok=True)
+    record = run_async(make_cluster(LocalFileSystem(data_dir), name, shown_address(address)))
+    click.echo(f"{data_dir} is node {name} of cluster {record.cluster.hex()[:8]}")
+    click.echo(
+        f"start it with `flintmq serve --data-dir {data_dir} --node-name {name} --peer-listen "
+        f"{peer_listen}` and others with `--join {peer_listen}`"
+    )
+    return 0

@@ -1,0 +1,28 @@
+"""`flintmq cluster remove`: take a node out of the cluster."""
+
+from __future__ import annotations
+
+import click
+
+from .cluster_change import ask_cluster, tell
+from .connecting import Target, server_options
+from .shared import output_option
+
+
+@click.command("remove")
+@click.argument("node", metavar="NAME")
+@output_option
+@server_options
+def command(target: Target, node: str, output: str) -> int:
+    """Take a node out of the cluster.
+
+    If it leads, another node leads first. The node stops and is refused from then on; its id is
+    never used again. Refused if the nodes that are left and up would be no majority.
+
+    \b
+    Example:
+      flintmq cluster remove c
+    """
+    status = ask_cluster(target, "remove", node)
+    text = f"node {node} is being removed; `flintmq cluster status` shows when that is done"
+    return tell(output, status, text)
