@@ -11,6 +11,21 @@ ClusterVerb = Literal["status", "add", "remove", "replace", "transfer"]
 VERBS: tuple[ClusterVerb, ...] = get_args(ClusterVerb)
 
 
+class NodeEntry(msgspec.Struct, frozen=True, array_like=True):
+    """A node of the cluster. It stays in the list for ever: its id is never used again."""
+
+    id: int
+    name: str
+    address: str
+    """For other nodes: host:port."""
+    incarnation: int
+    """Of its data directory; 0: that is not known yet."""
+    standing: str = "member"
+    """member, leaving or removed."""
+    replaces: int = 0
+    """The node whose place it takes once it has caught up."""
+
+
 class NodeStatus(msgspec.Struct, kw_only=True):
     """A node. A learner receives everything and does not vote yet."""
 

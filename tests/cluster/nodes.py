@@ -18,9 +18,9 @@ from flintmq.clock import Clock
 from flintmq.cluster.catalog import ClusterCatalog
 from flintmq.cluster.node import ClusterNode
 from flintmq.cluster.transport import LocalNetwork
+from flintmq.cluster_model import NodeEntry
 from flintmq.model import Receipt
 from flintmq.storage.filesystem import LocalFileSystem
-from flintmq.storage.manifest import NodeEntry
 
 TICK_SECONDS = 0.01
 

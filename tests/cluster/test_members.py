@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
+from flintmq.cluster_model import NodeEntry
 from flintmq.errors import FlintError, InvalidRequest, OutcomeUnknown
-from flintmq.storage.manifest import NodeEntry
 
 from .nodes import Cluster, entry_of, publish, values
 from .test_nodes import digest

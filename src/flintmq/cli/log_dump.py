@@ -10,9 +10,10 @@ import click
 from ..batch import RecordBatch
 from ..engine.commands import Append, Appends, Move, Stage, decode_command
 from ..errors import FlintError
+from ..raft.membership import decode_change
 from ..storage.backup import JOURNAL
 from ..storage.filesystem import FileSystem
-from ..storage.frames import STATE, Record, State
+from ..storage.frames import MEMBERSHIP, STATE, Record, State
 from ..storage.inspect import messages
 from ..storage.journal_scan import frames_of, scan_journal
 from .envelope import readable
@@ -75,6 +76,13 @@ def _described(record: Record, names: _Names) -> Iterator[dict[str, Any]]:
     if record.kind == STATE:
         state = State.of(record.term, record.payload)
         yield {"command": "State", "group": record.group, "what": str(state)}
+        return
+    if record.kind & MEMBERSHIP:
+        change = decode_change(bytes(record.payload))
+        yield {"command": "Membership", "what": str(change)}
+        return
+    if not record.payload:
+        yield {"command": "TermBegins"}
         return
     try:
         command = decode_command(bytes(record.payload))

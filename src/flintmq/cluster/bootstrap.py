@@ -8,10 +8,10 @@ import random
 
 import msgspec
 
+from ..cluster_model import NodeEntry
 from ..config.kinds import HostPort
 from ..errors import Disconnected, InvalidRequest
 from ..observe.logs import event, limited
-from ..storage.manifest import NodeEntry
 from .founding import (
     Bootstrap,
     Decider,

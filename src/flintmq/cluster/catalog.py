@@ -19,6 +19,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 import msgspec
 
+from ..cluster_model import NodeEntry
 from ..engine.commands import SetNodes
 from ..errors import InvalidRequest
 from ..raft import Membership
@@ -30,7 +31,6 @@ from ..raft.membership import (
     Transition,
     add_learner,
 )
-from ..storage.manifest import NodeEntry
 
 NODES_MAX = 64
 MEMBER, LEAVING, REMOVED = "member", "leaving", "removed"

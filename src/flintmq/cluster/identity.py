@@ -16,9 +16,9 @@ from struct import Struct
 import msgspec
 
 from ..batch.checksum import crc32c
+from ..cluster_model import NodeEntry
 from ..errors import Corrupt, InvalidRequest, UnsupportedFormat
 from ..storage.filesystem import FileLock, FileSystem, read_file, replace_file
-from ..storage.manifest import NodeEntry
 
 NODE_FILE = "node"
 NODE_LOCK = "node.lock"

@@ -21,9 +21,9 @@ from typing import TypeAlias
 
 import msgspec
 
+from ..cluster_model import NodeEntry
 from ..errors import Disconnected, FlintError, InvalidRequest, NotLeader
 from ..observe.logs import event, limited
-from ..storage.manifest import NodeEntry
 from .bootstrap import PEER_PORT
 from .catalog import REMOVED, ClusterCatalog
 from .identity import NodeFile, NodeRecord, NodeStanding, draw_incarnation

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from ..broker_api import BrokerApi
-from ..cluster_model import ClusterStatus, ClusterVerb, GroupStatus, NodeRole, NodeStatus
+from ..cluster_model import ClusterStatus, ClusterVerb, GroupStatus, NodeEntry, NodeRole, NodeStatus
 from ..config.kinds import Address, NodeName, UnfitValue, shown_address
 from ..errors import Disconnected, FlintError, InvalidRequest, NotLeader
 from ..net.remote.broker import RemoteBroker
@@ -23,7 +23,6 @@ from ..net.wire.operations import ClusterMap, MapGroup, MapNode
 from ..observe.logs import event
 from ..raft import Status
 from ..rows import Decoder
-from ..storage.manifest import NodeEntry
 from .bootstrap import PEER_PORT
 from .catalog import ClusterCatalog
 from .identity import NodeRecord

@@ -7,12 +7,12 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
+from ..cluster_model import NodeEntry
 from ..engine.broker import Broker
 from ..engine.commands import SetNodes
 from ..errors import FlintError, InvalidRequest, NotLeader
 from ..observe.logs import event, limited
 from ..raft.leader import Leader
-from ..storage.manifest import NodeEntry
 from .catalog import (
     ClusterCatalog,
     added,

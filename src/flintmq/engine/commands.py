@@ -24,11 +24,11 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from ..batch import BatchBuilder, RecordBatch
+from ..cluster_model import NodeEntry
 from ..errors import Corrupt, UnsupportedFormat
 from ..group_model import Order, Ranges
 from ..groups.offset_set import Chunks
 from ..model import TopicOptions
-from ..storage.manifest import NodeEntry
 
 _KIND = Layout("<BB6x")
 _APPEND = Layout("<B7xQ")

@@ -37,6 +37,7 @@ from typing import Any
 import msgspec
 
 from ..batch.checksum import crc32c
+from ..cluster_model import NodeEntry
 from ..errors import Corrupt, FlintError, StorageFull, UnsupportedFormat
 from ..group_model import Order, Ranges
 from ..groups.offset_set import Chunks, OffsetSet
@@ -137,21 +138,6 @@ class WriterState(msgspec.Struct, frozen=True, array_like=True):
 
     def files(self) -> set[str]:
         return {batch.file for part in self.parts for batch in part.batches}
-
-
-class NodeEntry(msgspec.Struct, frozen=True, array_like=True):
-    """A node of the cluster. It stays in the list for ever: its id is never used again."""
-
-    id: int
-    name: str
-    address: str
-    """For other nodes: host:port."""
-    incarnation: int
-    """Of its data directory; 0: that is not known yet."""
-    standing: str = "member"
-    """member, leaving or removed."""
-    replaces: int = 0
-    """The node whose place it takes once it has caught up."""
 
 
 class Manifest(msgspec.Struct, frozen=True):

@@ -28,6 +28,10 @@ NEEDS = {
     "connections": "broker",
     "close_connection": "broker",
     "cluster_status": "broker",
+    "cluster_add": "broker",
+    "cluster_remove": "broker",
+    "cluster_replace": "broker",
+    "cluster_transfer": "broker",
     "topics": "key",
     "topic": "see",
     "create_topic": "administer",
@@ -62,6 +66,8 @@ NEEDS = {
     ),
 }  # fmt: skip
 BODIES: dict[str, Any] = {
+    **{key: {"name": "a"} for key in ("cluster_remove", "cluster_transfer")},
+    **{key: {"name": "a", "peer": "h:1"} for key in ("cluster_add", "cluster_replace")},
     "publish": {"text": "x"},
     "reset_group": {"to": "earliest"},
     "redrive": {"all": True},
@@ -73,8 +79,8 @@ EACH = pytest.mark.parametrize("route", ROUTES, ids=lambda route: name_of(route)
 
 
 NOT_THERE = {
-    *("close_connection", "cluster_status"),
-    *("webhook", "delete_webhook", "pause_webhook", "resume_webhook"),
+    *("close_connection", "webhook", "delete_webhook", "pause_webhook", "resume_webhook"),
+    *(name for name in NEEDS if name.startswith("cluster_")),
 }
 """What a broker alone without connections and webhooks does not have."""
 NOT_DONE = {"test_webhook"}

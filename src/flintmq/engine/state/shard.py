@@ -17,8 +17,8 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from ...batch import twin_of
+from ...cluster_model import NodeEntry
 from ...model import TopicOptions
-from ...storage.manifest import NodeEntry
 from ..commands import (
     AbortStages,
     Append,

@@ -5,12 +5,39 @@ from __future__ import annotations
 from ...cluster_model import ClusterApi, ClusterStatus
 from .desk import ApiCall, Desk
 from .faults import HttpRefusal
+from .shown import Model
 
 
 def _cluster(desk: Desk) -> ClusterApi:
     if desk.state.cluster is None:
         raise HttpRefusal(404, "NotACluster", "this broker is not a node of a cluster")
     return desk.state.cluster
+
+
+class NamedNode(Model):
+    name: str
+
+
+class PlacedNode(Model):
+    name: str
+    peer: str
+    """Where the other nodes reach it: host:port."""
+
+
+async def cluster_add(desk: Desk, call: ApiCall) -> ClusterStatus:
+    return await _cluster(desk).ask("add", call.body.name, call.body.peer)
+
+
+async def cluster_remove(desk: Desk, call: ApiCall) -> ClusterStatus:
+    return await _cluster(desk).ask("remove", call.body.name)
+
+
+async def cluster_replace(desk: Desk, call: ApiCall) -> ClusterStatus:
+    return await _cluster(desk).ask("replace", call.body.name, call.body.peer)
+
+
+async def cluster_transfer(desk: Desk, call: ApiCall) -> ClusterStatus:
+    return await _cluster(desk).ask("transfer", call.body.name)
 
 
 async def cluster_status(desk: Desk, call: ApiCall) -> ClusterStatus:
