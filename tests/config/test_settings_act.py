@@ -67,6 +67,12 @@ def _shown_to(daemon: Daemon, keys: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(found)
 
 
+def _limits(daemon: Daemon) -> tuple[int, int]:
+    limits = daemon._broker.host.producer_limits
+    assert limits is not None
+    return limits
+
+
 OWN_HOSTS = {"127.0.0.1", "::1", socket.gethostname().lower()}
 
 ACTS: dict[str, Callable[[Daemon], Any]] = {
@@ -78,8 +84,8 @@ ACTS: dict[str, Callable[[Daemon], Any]] = {
     "auto_create": lambda d: d._broker.auto_create,
     "topic_defaults": lambda d: d._broker._topic_verbs._defaults,
     "staged_seconds": lambda d: d._broker._staged._rest_ms / 1000,
-    "producer_seconds": lambda d: d._broker.host.producer_limits[0] / 1000,
-    "max_producer_bytes": lambda d: d._broker.host.producer_limits[1],
+    "producer_seconds": lambda d: _limits(d)[0] / 1000,
+    "max_producer_bytes": lambda d: _limits(d)[1],
     "max_staged_bytes": lambda d: d._broker.shard.state.staging._staged_bytes_max,
     "max_staged_writer_bytes": lambda d: d._broker.shard.state.staging._writer_bytes_max,
     "max_decoded_bytes": lambda d: d._broker.shard.around.decoder._filtered_bytes_max,  # type: ignore[union-attr]
