@@ -441,29 +441,21 @@ GROUPS: Mapping[Group, Sequence[Setting]] = {
         ),
     ),
     "Cluster": (
-        Setting(
-            "node_name", NodeName(),
-            "Name of this node in its cluster. Off: this broker runs alone.",
-        ),
-        Setting(
-            "peer_listen", HostPort(PEER_PORT, can_be_off=True),
-            f"Address for the other nodes of the cluster; the usual port is {PEER_PORT}.",
-        ),
+        Setting("node_name", NodeName(),
+                "Name of this node in its cluster. Off: this broker runs alone."),
+        Setting("peer_listen", HostPort(PEER_PORT, can_be_off=True),
+                f"Address for the other nodes of the cluster; the usual port is {PEER_PORT}."),
         Setting(
             "initial_cluster", NodeAddresses(PEER_PORT),
             "All nodes that found the cluster, this one too, with the addresses at which nodes "
             "reach each other. Give all nodes the same list. Not used after the first start.",
         ),
-        Setting(
-            "join", HostPorts(PEER_PORT),
-            "Addresses of nodes of a running cluster, as their peer_listen has them: this node, "
-            "with an empty data directory, joins it. Not used after that.",
-        ),
-        Setting(
-            "peer_address", HostPort(PEER_PORT, can_be_off=True),
-            "Address at which the other nodes reach this one, if it joins. Off: peer_listen, with "
-            "the name of this host where that listens on all addresses.",
-        ),
+        Setting("join", HostPorts(PEER_PORT),
+                "Peer addresses of nodes of a running cluster. This node joins it with an empty "
+                "data directory. Not used after that."),
+        Setting("peer_address", HostPort(PEER_PORT, can_be_off=True),
+                "Address at which the other nodes reach this one, if it joins. Off: peer_listen, "
+                "with the name of this host where that listens on all addresses."),
         Setting(
             "cluster_key_file", FilePath(can_be_off=True),
             "File with the secret by which the nodes of a cluster know each other. The "
