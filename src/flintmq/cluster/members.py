@@ -13,6 +13,7 @@ from ..engine.commands import SetNodes
 from ..errors import FlintError, InvalidRequest, NotLeader
 from ..observe.logs import event, limited
 from ..raft.leader import Leader
+from ..raft.membership import MembershipChange
 from .catalog import (
     ClusterCatalog,
     added,
@@ -23,6 +24,7 @@ from .catalog import (
     removed,
     replaced,
 )
+from .replicated_log import ReplicatedLog
 from .shard_host import ShardHost
 
 _log = logging.getLogger(__name__)
@@ -46,8 +48,8 @@ class DrivenNode(Protocol):
 
 
 class ClusterMembers:
-    def __init__(self, node: DrivenNode, catalog: ClusterCatalog) -> None:
-        self._node, self.catalog = node, catalog
+    def __init__(self, node: DrivenNode, catalog: ClusterCatalog, log: ReplicatedLog) -> None:
+        self._node, self.catalog, self._log = node, catalog, log
         self._changing: asyncio.Future[None] | None = None
         self._ticks = 0
         self._marks = (0, 0)
@@ -168,13 +170,24 @@ class ClusterMembers:
         if isinstance(step, SetNodes):
             self._propose(step)
         elif step is not None:
-            host.change_members(step)
+            self._change_members(host, step)
             event(
                 _log,
                 logging.INFO,
                 "cluster_membership",
                 f"the membership of group 0 changes: {describe(step, self.catalog)}",
             )
+
+    def _change_members(self, host: ShardHost, change: MembershipChange) -> None:
+        """Raises ProposalRefused where that cannot be now."""
+
+        def propose() -> None:
+            if self._log.gathered or not self._node.is_leading():
+                raise NotLeader(self._node.id, self._node.leader())
+            host.raft.propose_membership(change)
+            self._log.others_entry()
+
+        host.drive(propose)
 
 
 def describe(step: object, catalog: ClusterCatalog) -> str:

@@ -97,7 +97,7 @@ class ClusterNode:
         self._random = random or Random()
         self._election_ticks, self._lease_reads = election_ticks, lease_reads
         self.catalog = catalog or ClusterCatalog()
-        self.members = ClusterMembers(self, self.catalog)
+        self.members = ClusterMembers(self, self.catalog, self._log)
         """Who belongs to the cluster."""
         self._incarnations: dict[int, int] = {}
         self._connected: set[int] = set()

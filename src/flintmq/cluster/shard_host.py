@@ -41,7 +41,7 @@ from ..raft import (
     Ready,
 )
 from ..raft.leader import Leader
-from ..raft.membership import MembershipChange, changed, decode_change
+from ..raft.membership import changed, decode_change
 from .lead import LeadConfirmation
 from .reads import WaitingReads
 from .replicated_log import ReplicatedLog, command_in
@@ -161,27 +161,19 @@ class ShardHost:
             self.pump()
 
     def campaign(self) -> None:
-        self._drive(self.raft.campaign)
+        self.drive(self.raft.campaign)
 
     def hand_over(self, to: int) -> None:
-        self._drive(self.raft.transfer_leadership, to)
-
-    def change_members(self, change: MembershipChange) -> None:
-        """Raises ProposalRefused where that cannot be now."""
-        self._propose_gathered()
-        if self._journal_log.gathered or not self.is_leading:
-            raise NotLeader(self.raft.core.id, self.raft.leader)
-        self.raft.propose_membership(change)
-        self._journal_log.others_entry()
-        self.pump()
+        self.drive(self.raft.transfer_leadership, to)
 
     def peer_restarted(self, peer: int) -> None:
-        self._drive(self.raft.peer_restarted, peer)
+        self.drive(self.raft.peer_restarted, peer)
 
     def peer_lost(self, peer: int) -> None:
-        self._drive(self.raft.report_unreachable, peer)
+        self.drive(self.raft.report_unreachable, peer)
 
-    def _drive(self, step: Callable[..., object], *arguments: int) -> None:
+    def drive(self, step: Callable[..., object], *arguments: int) -> None:
+        """Tell the core something, behind what was gathered."""
         self._propose_gathered()
         step(*arguments)
         self.pump()
@@ -279,15 +271,12 @@ class ShardHost:
             if self.shard.failure is not None:
                 raise self.shard.failure
             if perf_counter() > until and to_apply:
-                self._apply_soon()
+                asyncio.get_running_loop().call_soon(self._apply_rest)
                 break
         self._propose_gathered()
         self.raft.applied(proposer.applied)
         if self.standing is Standing.ELECTED and self._has_applied_own_term():
             self._take_lead()
-
-    def _apply_soon(self) -> None:
-        asyncio.get_running_loop().call_soon(self._apply_rest)
 
     def _apply_rest(self) -> None:
         if not self.is_stopped and not self._is_pumping:
