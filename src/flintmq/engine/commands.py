@@ -331,7 +331,7 @@ def topics_of(command: Command) -> Iterable[int]:
             return (command.topic,)
 
 
-_LEVELS: dict[type, int] = {GroupChanges: 1, Define: 1, Compact: 2}
+_LEVELS: dict[type, int] = {GroupChanges: 1, Define: 1, Compact: 2, SetNodes: 2}
 
 
 def encode_command(command: Command) -> Sequence[Buffer]:
@@ -380,7 +380,6 @@ def decode_command(payload: Buffer) -> Command:
         raise Corrupt(f"a journal record holds no command we know: {error}") from error
 
 
-_LEVELS: dict[type, int] = {GroupChanges: 1, Define: 1, SetNodes: 2}
 _DECODER: msgspec.msgpack.Decoder[Change] = msgspec.msgpack.Decoder(Change)
 
 # What stands before the batches.
