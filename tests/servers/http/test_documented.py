@@ -37,6 +37,8 @@ def curls(text: str = TEXT) -> list[Curl]:
                     case "-H":
                         name, _, value = next(words).partition(": ")
                         headers[name] = value
+                    case "-N":
+                        pass
                     case "-d":
                         body = next(words)
                         method = "POST" if method == "GET" else method
@@ -48,7 +50,8 @@ def curls(text: str = TEXT) -> list[Curl]:
 
 
 async def test_every_request_of_the_document_is_answered(call: Caller) -> None:
-    requests = curls()
+    # Streams need a socket: test_curl.py has them.
+    requests = [one for one in curls() if "/stream" not in one.path]
     assert len(requests) >= 8
     for one in requests:
         response = await call._client.request(

@@ -35,6 +35,11 @@ def problem(
     return JsonResponse({"error": {"kind": kind, "message": message}, **more}, status, headers)
 
 
+def said_of(error: FlintError) -> dict[str, Any]:
+    """An error inside of a stream, in the shape of all others."""
+    return {"error": {"kind": type(error).__name__, "message": str(error)}}
+
+
 class Partly(Exception):
     """A request that was carried out in part: what went wrong, and what the answer says of the
     rest."""

@@ -20,14 +20,27 @@ from starlette.types import Receive, Scope, Send
 
 from ...cluster_model import ClusterStatus
 from ...errors import InvalidRequest
-from ...webhook_model import WebhookAnswer
-from . import cluster, consuming, handlers, models, outgoing, publishing, webhooks
+from . import (
+    WebhookAnswer,
+    cluster,
+    consuming,
+    from,
+    handlers,
+    import,
+    models,
+    outgoing,
+    publishing,
+    streams,
+    webhook_model,
+    webhooks,
+)
 from .answers import JsonResponse
 from .desk import ApiCall, Desk, Handler
 from .faults import HttpRefusal
 from .identify import access_of
 from .models import NoQuery
-from .rules import ADMINISTER, ANY_KEY, BROKER, CONSUME, LOOK, PUBLISH, SEE, SETS, ApiRule
+from .module import module_routes
+from .rules import ADMINISTER, ANY_KEY, BROKER, CONSUME, LOOK, PUBLISH, SEE, SETS, STREAM, ApiRule
 from .state import HttpState
 
 PREFIX = "/api/v1"
@@ -47,6 +60,8 @@ class ApiRoute(NamedTuple):
     status: int = 200
     contents: Mapping[str, Any] = {}
     """Of a handler that reads the body itself, by content type. Others take JSON."""
+    media: str = "application/json"
+    """The content type of its answer; `text/event-stream` may be a WebSocket as well."""
     responses: tuple[Any, ...] = ()
     """What else it may answer, as JSON."""
 
@@ -100,6 +115,10 @@ ROUTES: tuple[ApiRoute, ...] = (
                  outgoing.CLOUD_EVENTS: list[models.CloudEvent],
                  "*/*": bytes,
              }, responses=(models.Receipts,)),
+
+    ApiRoute("GET", f"{_TOPIC}/stream", "Messages as they come: SSE, or a WebSocket.",
+             STREAM, models.Streamed, streams.stream, query=models.StreamQuery,
+             media="text/event-stream"),
 
     ApiRoute("GET", f"{_TOPIC}/groups", "The groups of a topic.",
              LOOK, models.Groups, handlers.groups),
@@ -210,7 +229,8 @@ def api_routes(state: HttpState) -> list[BaseRoute]:
         written = _written_document(state.version)
         return Response(written, media_type="application/json")
 
-    return [ApiMount(Api(state)), Route("/openapi.json", openapi, methods=["GET"])]
+    page = Route("/openapi.json", openapi, methods=["GET"])
+    return [ApiMount(Api(state)), page, *module_routes()]
 
 
 @cache

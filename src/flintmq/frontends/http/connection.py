@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -33,6 +33,16 @@ BODY_PORTION_BYTES = 64 * 1024
 Phase = Literal["idle", "headers", "body"]
 
 
+class StreamConnection(Protocol):
+    """What a stream hears of its connection."""
+
+    is_web_socket: bool
+
+    def received(self, data: bytes) -> None: ...
+    def has_room(self) -> None: ...
+    def lost(self) -> None: ...
+
+
 class HttpConnection(HttpToolsProtocol):
     def __init__(self, server: HttpServer, config: Config, state: ServerState) -> None:
         super().__init__(config, state, {})
@@ -46,6 +56,8 @@ class HttpConnection(HttpToolsProtocol):
         self._deadline: asyncio.TimerHandle | None = None
         self.known_access: tuple[str | None, Access] | None = None
         """The credential it showed last, and what that may do."""
+        self.stream: StreamConnection | None = None
+        """What is written to it beside HTTP's answers, if it is a stream."""
 
     # --- the transport's side
 
@@ -56,6 +68,8 @@ class HttpConnection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
+        if self.stream is not None:
+            self.stream.lost()
         self._unset_keepalive_if_required()
         self._disarm()
         self._input.clear()
@@ -63,12 +77,33 @@ class HttpConnection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         self._unset_keepalive_if_required()
+        if self.stream is not None and self.stream.is_web_socket:
+            self.stream.received(data)
+            return
         if self._phase == "idle" and self._deadline is None and not self.is_answering:
             self._arm(self._http.limits.header_seconds, "its headers took too long")
         self._input += data
         if len(self._input) > HEAD_PORTION_BYTES:
             self.flow.pause_reading()
         self._enter_line()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self.stream is not None:
+            self.stream.has_room()
+
+    @property
+    def http(self) -> HttpServer:
+        return self._http
+
+    def upgrade(self, stream: StreamConnection, answer: bytes) -> None:
+        """Speak another protocol from here on: the stream gets all that comes."""
+        self.stream = stream
+        self.cycle.response_started = self.cycle.response_complete = True
+        self._disarm()
+        self._unset_keepalive_if_required()
+        self.transport.write(answer)
+        self.flow.resume_reading()
 
     # --- parsing, in turn
 

@@ -41,7 +41,9 @@ async def access_of(request: Request, state: HttpState) -> Access:
 def credential_of(request: Request) -> str | None:
     header = request.headers.get("authorization")
     if header is None:
-        return None
+        # EventSource and WebSocket of a browser send no headers.
+        is_stream = request.scope["path"].endswith("/stream")
+        return request.query_params.get("key") or None if is_stream else None
     scheme, _, credential = header.partition(" ")
     if scheme.lower() != "bearer" or not credential.strip():
         return NO_BEARER

@@ -228,6 +228,44 @@ class Delivered(Message):
     """How often it was delivered, this time included."""
 
 
+class Streamed(Message):
+    """A message of a stream: what an SSE event has as data, or a text of a WebSocket."""
+
+    id: str | None
+    """Resume behind this message with `Last-Event-ID`, or `after`. Null where a stream cannot be
+    resumed: of a pattern, of a group, and of messages that are not stored."""
+    topic: str
+    lease: str = ""
+    """Of a group: acknowledge the message with `{"ack": lease}`."""
+    delivery_count: int = 1
+
+
+class StreamQuery(Asked):
+    start: str | None = None
+    """Read the topic from here: `earliest`, `latest`, an offset, or a time (ISO 8601). Without it,
+    the stream is live: what is published from now on, at most once."""
+    after: str | None = None
+    """Resume behind the message with this id; the header `Last-Event-ID` says the same."""
+    group: str | None = None
+    """Take messages of this queue group. Acknowledge them over the WebSocket, or use `ack=auto`."""
+    ack: Literal["manual", "auto"] = "manual"
+    lease: Annotated[float, Meta(gt=0, le=group_model.LEASE_SECONDS_MAX)] = (
+        group_model.LEASE_SECONDS
+    )
+    """Of a group: seconds until a message is delivered again unless it is acknowledged."""
+    prefetch: Limit = 16
+    """Of a group: maximum messages that are not acknowledged."""
+    filter: str | None = None
+    capacity: Annotated[int, Meta(ge=1, le=65_536)] = 256
+    """Of a live stream: maximum messages that wait for a slow client."""
+    overflow: model.Overflow = "drop_oldest"
+    """Of a live stream: what happens to more of them."""
+    limit: Annotated[int, Meta(ge=1)] | UnsetType = UNSET
+    """End the stream after so many messages."""
+    key: str | None = None
+    """API key, for browsers, which cannot send headers here. Use a short-lived one."""
+
+
 class MessagesQuery(Asked):
     offset: Number | None = None
     """First offset to return; deleted ones are skipped. In descending order, the offset behind the

@@ -121,8 +121,9 @@ def _operation(route: ApiRoute, query: dict[str, Any], schema_of: dict[Any, Any]
         "responses": {
             str(route.status): {
                 "description": "Done.",
-                "content": {"application/json": {"schema": _answer_schema(route, schema_of)}},
+                "content": _content(route, schema_of),
             },
+            **(WEB_SOCKET if route.media == EVENTS else {}),
             **{str(status): {"$ref": f"#/components/responses/{status}"} for status in errors},
         },
     }
@@ -140,6 +141,23 @@ def _operation(route: ApiRoute, query: dict[str, Any], schema_of: dict[Any, Any]
             },
         }
     return operation
+
+
+EVENTS = "text/event-stream"
+WEB_SOCKET = {
+    "101": {
+        "description": "With `Upgrade: websocket`: a WebSocket whose texts are the data of the "
+        'events. Of a group, the client sends `{"ack": lease}`, or nack, reject or extend.'
+    }
+}
+
+
+def _content(route: ApiRoute, schema_of: dict[Any, Any]) -> dict[str, Any]:
+    schema = _answer_schema(route, schema_of)
+    if route.media != EVENTS:
+        return {route.media: {"schema": schema}}
+    # OpenAPI 3.1 has no schema for the events of a stream: their data is described apart.
+    return {EVENTS: {"schema": {"type": "string"}, "x-event-data": schema}}
 
 
 def _answer_schema(route: ApiRoute, schema_of: dict[Any, Any]) -> dict[str, Any]:

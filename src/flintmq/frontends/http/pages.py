@@ -169,6 +169,13 @@ class Pages:
                 )
 
     async def _problem(self, scope: Scope, error: Exception, sending: _CountedSend) -> None:
+        if isinstance(error, HttpRefusal) and error.kind in ("NotReady", "Busy") and _is_sse(scope):
+            # An EventSource gives up at any other status than 200. From a stream that ends it comes
+            # back, with the id of the last event.
+            headers = [(b"content-type", b"text/event-stream")]
+            await sending({"type": "http.response.start", "status": 200, "headers": headers})
+            await sending({"type": "http.response.body", "body": b"retry: 1000\n\n"})
+            return
         if isinstance(error, TimeoutError) and not isinstance(error, FlintError):
             seconds = self.limits.handler_seconds
             error = HttpRefusal(
@@ -195,6 +202,12 @@ def counted_page(path: str) -> str:
     """The first word of a path, for counting; of those that anybody may make up, one for all."""
     first = path[1:].partition("/")[0]
     return first if first in ("health", "ready", "metrics", "api") else "other"
+
+
+def _is_sse(scope: Scope) -> bool:
+    return scope["path"].endswith("/stream") and any(
+        name == b"accept" and b"text/event-stream" in value for name, value in scope["headers"]
+    )
 
 
 def _wants_upgrade(scope: Scope) -> bool:
@@ -228,5 +241,5 @@ class _CountedSend:
             headers = message["headers"] = list(message.get("headers", ()))
             said = {name for name, _ in headers}
             headers += [header for header in HEADERS if header[0] not in said]
-            headers += self._more
+            headers += [header for header in self._more if header[0] not in said]
         await self._send(message)

@@ -31,11 +31,23 @@ def _of_the_broker(access: Access, path: Mapping[str, str]) -> None:
     access.require_all_of("administer", ">")
 
 
+def _stream(access: Access, path: Mapping[str, str]) -> None:
+    if is_pattern(path["topic"]):
+        access.require_all_of("consume", path["topic"])
+    else:
+        access.require("consume", path["topic"])
+
+
+def is_pattern(topic: str) -> bool:
+    return not {"*", ">"}.isdisjoint(topic.split("."))
+
+
 CONSUME, PUBLISH, ADMINISTER = on_topic("consume"), on_topic("publish"), on_topic("administer")
 SETS = ApiRule(
     f"{ADMINISTER.text}, `publish` on its `dead_letter_topic` if one is set",
     ADMINISTER.check,  # the rest is in the body: the handler asks
 )
+STREAM = ApiRule("`consume` on the topic, or on all that the pattern matches", _stream)
 LOOK = on_topic("consume", "administer")
 SEE = ApiRule("any permission on the topic", _see)
 BROKER = ApiRule("`administer` on `>`", _of_the_broker)

@@ -24,6 +24,7 @@ from ...observe.logs import limited
 from .collectors import TopicCollector, collectors_of
 from .connection import HttpConnection
 from .health import health_routes
+from .hub import StreamHub
 from .limits import HttpLimits
 from .metrics_page import MetricsPage
 from .pages import Pages
@@ -58,6 +59,7 @@ class HttpServer:
         self.pages = Pages(
             state, [*health_routes(state), *self.metrics.routes(), *routes], self.limits
         )
+        self.streams = StreamHub(self, state)
         self.turnstile: Turnstile
         self._config = Config(
             self.pages,
@@ -253,6 +255,7 @@ class HttpServer:
     async def drain(self, seconds: float) -> None:
         """Take no new connections, and give the requests that are under way time to end."""
         self._close_listening()
+        self.streams.end_all()
         for connection in list(self._idle):
             connection.transport.close()
         await self.settle(seconds)
@@ -266,6 +269,7 @@ class HttpServer:
 
     async def close(self) -> None:
         self._close_listening()
+        self.streams.end_all()
         for connection in list(self._connections):
             connection.shutdown()
         await asyncio.sleep(0)  # what was answered is written

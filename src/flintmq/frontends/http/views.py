@@ -57,16 +57,16 @@ def group_page(found: group_model.GroupStats) -> models.GroupPage:
 
 
 def message(found: messages.Message, value_bytes: int) -> models.Message:
-    return models.Message(**_fields(found, value_bytes))
+    return models.Message(**fields(found, value_bytes))
 
 
 def delivered(found: Delivery, lease: str) -> models.Delivered:
     """Whole: whoever consumes it wants all of it."""
-    fields = _fields(found, len(found.value))
-    return models.Delivered(**fields, lease=lease, delivery_count=found.delivery_count)
+    own = fields(found, len(found.value))
+    return models.Delivered(**own, lease=lease, delivery_count=found.delivery_count)
 
 
-def _fields(found: messages.Message, value_bytes: int) -> dict[str, Any]:
+def fields(found: messages.Message, value_bytes: int) -> dict[str, Any]:
     value = found.value
     is_object = not isinstance(value, bytes | memoryview | bytearray)
     raw = b"" if is_object else bytes(value[:value_bytes])

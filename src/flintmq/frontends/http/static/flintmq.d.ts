@@ -1,0 +1,86 @@
+export interface Receipt {
+  topic: string;
+  partition: string;
+  offset: string | null;
+  count: number;
+  dropped: number;
+  duplicate: boolean;
+  durability: string;
+}
+
+export interface PublishOptions {
+  key?: string;
+  headers?: Record<string, string>;
+  priority?: number;
+  ttl?: number;
+  delay?: number;
+  content_type?: string;
+  partition?: string;
+  qos?: 0 | 1;
+  auto_create?: boolean;
+  timeout?: number;
+  /** How often to try while the broker is away. */
+  attempts?: number;
+  idempotencyKey?: string;
+}
+
+export interface SubscribeOptions {
+  /** "earliest", "latest", an offset or a time (ISO 8601). Without it, the stream is live. */
+  start?: string;
+  /** Resume behind the message with this id. */
+  after?: string;
+  group?: string;
+  ack?: "manual" | "auto";
+  lease?: number;
+  prefetch?: number;
+  filter?: string;
+  capacity?: number;
+  overflow?: "drop_oldest" | "drop_new" | "block" | "reject";
+  limit?: number;
+  transport?: "ws" | "sse";
+}
+
+export class FlintError extends Error {
+  readonly kind: string;
+  readonly status: number;
+  readonly answer: unknown;
+}
+
+export class Message {
+  readonly id: string | null;
+  readonly topic: string;
+  readonly partition: string;
+  readonly offset: string;
+  readonly timestamp: number;
+  readonly key: string | null;
+  readonly headers: Record<string, string>;
+  readonly priority: number;
+  readonly content_type: string | null;
+  readonly value: string;
+  readonly encoding: "text" | "base64";
+  readonly lease: string;
+  readonly delivery_count: number;
+  bytes(): Uint8Array;
+  text(): string;
+  json(): any;
+  /** Of a group; resolves once the broker has settled it. */
+  ack(): Promise<void>;
+  nack(delay?: number): Promise<void>;
+  reject(reason?: string): Promise<void>;
+}
+
+export interface Stream extends AsyncIterableIterator<Message> {
+  readonly lastId: string | null;
+  /** Messages that were deleted before this stream could read them. */
+  readonly dropped: number;
+  close(): void;
+}
+
+export class Connection {
+  constructor(base: string, options?: { key?: string });
+  publish(topic: string, value: unknown, options?: PublishOptions): Promise<Receipt>;
+  subscribe(topic: string, options?: SubscribeOptions): Stream;
+}
+
+/** Without a base: the broker that this module came from. */
+export function connect(base?: string, options?: { key?: string }): Connection;
