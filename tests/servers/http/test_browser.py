@@ -1,13 +1,19 @@
-"""A real browser: Debian's chromium holds streams through a restart of the broker."""
+"""A real browser: Debian's chromium holds streams through a restart of the broker.
+
+The page comes from another origin, which the broker is told to allow.
+"""
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +28,9 @@ CHROMIUM = shutil.which("chromium")
 PAGE = """
 <script type="module">
   window.seen = { source: [], sse: [], ws: [], group: [] };
-  const source = new EventSource("/api/v1/topics/orders/stream?start=earliest");
+  const source = new EventSource("BROKER/api/v1/topics/orders/stream?start=earliest");
   source.onmessage = ({ data }) => window.seen.source.push(JSON.parse(data).value);
-  import { connect } from "/flintmq.js";
+  import { connect } from "BROKER/flintmq.js";
   const mq = connect();
   for (const transport of ["sse", "ws"])
     (async () => {
@@ -44,8 +50,9 @@ PAGE = """
 class RestartedBroker:
     """`flintmq serve` on ports of its own, which stay the same."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, origin: str) -> None:
         self._directory = directory
+        self._environment = {**os.environ, "FLINTMQ_HTTP_CORS_ORIGINS": origin}
         with socket.create_server(("127.0.0.1", 0)) as one:
             self.port = one.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
@@ -55,7 +62,7 @@ class RestartedBroker:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "flintmq.cli", "serve", "--data-dir", str(self._directory),
              "--listen", "127.0.0.1:0", "--http", f"127.0.0.1:{self.port}"],
-            stdout=subprocess.PIPE, text=True,
+            stdout=subprocess.PIPE, text=True, env=self._environment,
         )  # fmt: skip
         assert self._process.stdout is not None
         assert "ready at " in self._process.stdout.readline()
@@ -79,9 +86,35 @@ class RestartedBroker:
             assert answer.status_code == 200, answer.text
 
 
+class PageHandler(BaseHTTPRequestHandler):
+    broker = ""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("content-type", "text/html")
+        self.end_headers()
+        self.wfile.write(PAGE.replace("BROKER", self.broker).encode())
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
 @pytest.fixture
-def broker(tmp_path: Path) -> Iterator[RestartedBroker]:
-    broker = RestartedBroker(tmp_path)
+def site() -> Iterator[str]:
+    """A web site; its origin."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), PageHandler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+@pytest.fixture
+def broker(tmp_path: Path, site: str) -> Iterator[RestartedBroker]:
+    broker = RestartedBroker(tmp_path, site)
+    PageHandler.broker = broker.url
     broker.start()
     made = httpx.put(f"{broker.url}/api/v1/topics/orders", json={}, timeout=60)
     assert made.status_code == 200, made.text
@@ -90,8 +123,7 @@ def broker(tmp_path: Path) -> Iterator[RestartedBroker]:
 
 
 @pytest.fixture
-def page(broker: RestartedBroker) -> Iterator[Any]:
-    """A page whose origin is the broker's own."""
+def page(broker: RestartedBroker, site: str) -> Iterator[Any]:
     if CHROMIUM is None:
         pytest.skip("NOT TESTED IN A BROWSER: chromium is not installed")
     from playwright.sync_api import sync_playwright
@@ -99,9 +131,7 @@ def page(broker: RestartedBroker) -> Iterator[Any]:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         page = browser.new_page()
-        headers = {"content-type": "text/html"}
-        page.route("**/page", lambda route: route.fulfill(body=PAGE, headers=headers))
-        page.goto(f"{broker.url}/page")
+        page.goto(f"{site}/")
         page.wait_for_function("window.isThere", timeout=PATIENCE_SECONDS * 1000)
         yield page
         browser.close()

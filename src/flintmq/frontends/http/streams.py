@@ -36,7 +36,7 @@ from .answers import said_of
 from .connection import HttpConnection
 from .desk import ApiCall, Desk
 from .events import RETRY_MS, SSE, WEB_SOCKET
-from .faults import HttpRefusal
+from .faults import HttpRefusal, status_of
 from .hub import StreamHub, StreamOutlet
 from .outgoing import whole_number
 from .rules import is_pattern
@@ -345,6 +345,8 @@ class HttpStream(Response):
         """Say why, if there is a reason, and close. Clients come back to a stream without one."""
         if self._ended.done():
             return
+        if error is not None and status_of(error) in (503, 504):
+            error = None  # the broker stops, or another leads: whoever comes back finds it
         if error is not None:
             self._outlet.write(self._form.error(said_of(error)))
         code, reason = (1001, "come back") if error is None else (1008, type(error).__name__)
