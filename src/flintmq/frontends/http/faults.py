@@ -52,6 +52,7 @@ STATUS: dict[type[FlintError], int] = {
     errors.MalformedRaftMessage: 400,
     errors.SnapshotDamaged: 500,
     errors.RaftInvariantBroken: 500,
+    errors.DefinitionChanged: 409,
     errors.NoResponders: 404,
     errors.NoReply: 504,
     Draining: 503,
