@@ -20,18 +20,15 @@ from starlette.types import Receive, Scope, Send
 
 from ...cluster_model import ClusterStatus
 from ...errors import InvalidRequest
+from ...webhook_model import WebhookAnswer
 from . import (
-    WebhookAnswer,
     cluster,
     consuming,
-    from,
     handlers,
-    import,
     models,
     outgoing,
     publishing,
     streams,
-    webhook_model,
     webhooks,
 )
 from .answers import JsonResponse
