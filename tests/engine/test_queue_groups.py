@@ -18,7 +18,7 @@ from flintmq.engine.leading.readers import LeadingReader
 from flintmq.engine.letter_verbs import LetterVerbs
 from flintmq.engine.state import lanes as lanes_of_topic
 from flintmq.engine.state.memory_log import MemoryLog
-from flintmq.errors import FilterFailed, GroupExists, LeaseLost, StorageFailed
+from flintmq.errors import FilterFailed, GroupExists, LeaseLost, NotLeader, StorageFailed
 from flintmq.group_model import Order, Ranges
 from flintmq.model import Start
 from flintmq.serde.filters import compile_filter
@@ -159,6 +159,28 @@ async def test_takers_are_served_in_their_order(desk: Desk) -> None:
     await desk.publish("t", b"1")
 
     assert (await second).rows.values == [b"1"]
+
+
+async def test_a_lead_that_is_lost_while_messages_are_handed_out_ends_who_waits(
+    desk: Desk,
+) -> None:
+    """To ask for the lead makes missed ticks good, and those may end it."""
+    member = await desk.join()
+    taken = desk.later(member.take(1, 30.0, None))
+    await desk.clock.settle()
+    group = desk.broker.shard.topics["t"].queues["g"]
+
+    class LosesIt:
+        def check(self) -> None:
+            group.end(NotLeader(1, 2))
+
+        async def confirm(self) -> None: ...
+
+    group.topic.lead = LosesIt()
+    await desk.publish("t", b"0")
+    with pytest.raises(NotLeader):
+        await taken
+    assert desk.broker.shard.failure is None
 
 
 async def test_a_take_that_waits_in_vain_ends_with_nothing(desk: Desk) -> None:

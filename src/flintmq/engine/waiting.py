@@ -24,6 +24,11 @@ def resolve(future: asyncio.Future[bool], outcome: bool) -> None:
         future.set_result(outcome)
 
 
+def fail(future: asyncio.Future[bool], error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)
+
+
 class Bell:
     """Wakes everybody who waits for it. Waiting takes nothing, so being cancelled loses nothing."""
 

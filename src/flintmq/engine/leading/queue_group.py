@@ -24,7 +24,7 @@ from ...rows import Rows
 from ...storage.loading import Load, NotLoaded
 from ..proposer import Done
 from ..state.group import GroupState
-from ..waiting import again, resolve
+from ..waiting import again, fail, resolve
 from .burying import Burying
 from .lead_check import check_lead, confirmed
 from .picking import Picking
@@ -111,11 +111,10 @@ class QueueGroup:
         if self.ended is not None:
             return True
         try:
-            if not self.look():
-                return True  # it takes a look to know
+            is_known = self.look()
         except NotLoaded:
-            return True
-        return not self._is_halted() and self.queue.has_ready()
+            return True  # it takes a look to know
+        return not is_known or (not self._is_halted() and self.queue.has_ready())
 
     def _is_halted(self) -> bool:
         return self.state.paused or self.is_ending or bool(self._resets)
@@ -205,15 +204,16 @@ class QueueGroup:
                 self.takers.popleft()
                 continue
             try:
-                taker.handed = self._hand_out(taker)
+                handed = self._hand_out(taker)
             except Exception as error:  # of the disk, mostly: whoever asks next hears it again
-                self.takers.popleft()
-                taker.woken.set_exception(error)
+                fail(taker.woken, error)
                 continue
-            if taker.handed is None:
+            if taker.woken.done():  # the lead was lost while that was decided: all were told
+                continue
+            if handed is None:
                 break
-            self.takers.popleft()
-            if taker.handed.done is None:
+            self.takers.popleft().handed = handed
+            if handed.done is None:
                 taker.woken.set_result(True)
         self._note_takers()
         if self.takers:
