@@ -90,6 +90,7 @@ BEFORE = {
         f"flintmq webhook {verb}": ["flintmq webhook add orders crm https://crm.example.com/hook"]
         for verb in ("ls", "show", "pause", "resume", "rm")
     },
+    "flintmq sub prices": ["flintmq topic add prices --compact key"],
     "flintmq topic add orders": ["flintmq topic rm orders --yes"],
     "flintmq context use": ["flintmq context add prod --server flint://127.0.0.1:1"],
     "flintmq context rm": ["flintmq context add old --server flint://127.0.0.1:1"],

@@ -135,7 +135,7 @@ def commands(group: click.Group, path: tuple[str, ...] = ()) -> dict[str, click.
     return found
 
 
-WITHOUT_JSON = ("serve", "cluster run", "hermesd", "blipd", "completion", "blip ")
+WITHOUT_JSON = ("serve", "reply", "cluster run", "hermesd", "blipd", "completion", "blip ")
 """They run on and on, print a shell's own language, or say what BlipMQ's commands say."""
 
 

@@ -34,7 +34,7 @@ async def test_every_request_of_the_document_is_answered(tmp_path: Path) -> None
         broker = await Served(tmp_path / "data", "--http", "127.0.0.1:0").start()
         async with flintmq.connect(broker.url) as mq:
             stats = await mq.topic_stats("orders")
-            assert (stats.first_offset, stats.next_offset) == (1, 2)
+            assert 1 == stats.first_offset < stats.next_offset
         assert await broker.end(signal.SIGTERM) == 0
     finally:
         await broker.leave()

@@ -13,6 +13,11 @@ import pytest
 from flintmq.batch import BatchBuilder
 from flintmq.net.server.requests import HANDLERS
 from flintmq.net.wire import operations as ops
+from flintmq.net.wire.definition_requests import (
+    DefineRequest,
+    DefinitionsRequest,
+    WebhookStatesRequest,
+)
 from flintmq.net.wire.operations import OPERATIONS, Op, OpenRequest
 
 from .keys import KeyedServer
@@ -67,6 +72,11 @@ CASES: dict[Op, Case] = {
     Op.TOPIC_STATS: Case(ops.NameRequest("orders"), ALL),
     Op.STATS_OF: Case(ops.NamesRequest(["orders"]), ALL),
     Op.BACKUP: Case(ops.NameRequest("/nowhere/flintmq"), (), allowed="InvalidRequest"),
+    Op.CLUSTER: Case(ops.ClusterRequest("status"), (), allowed="InvalidRequest"),
+    Op.DEFINITIONS: Case(DefinitionsRequest("webhook", "orders"), ("administer",)),
+    Op.DEFINE: Case(DefineRequest("webhook", "orders", "g", b"{}"), ("administer",)),
+    Op.WEBHOOK_STATES: Case(WebhookStatesRequest("orders"), ("administer",)),
+    Op.TEST_WEBHOOK: Case(named(), ("administer",), allowed="InvalidRequest"),
     Op.PURGE_TOPIC: Case(ops.PurgeTopicRequest("orders"), ("administer",)),
     Op.OPEN_READER: Case(READER, ("consume",)),
     Op.OPEN_FEED: Case(ops.OpenFeedRequest("orders"), ("consume",)),

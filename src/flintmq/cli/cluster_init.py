@@ -13,6 +13,7 @@ from ..config.kinds import NodeName, UnfitValue, shown_address
 from ..errors import InvalidRequest
 from ..storage.filesystem import LocalFileSystem
 from .connecting import run_async
+from .shared import output_option, show
 
 
 @click.command("init")
@@ -29,7 +30,8 @@ from .connecting import run_async
     metavar="HOST:PORT",
     help="Address at which the other nodes will reach this one.",
 )
-def command(data_dir: Path, node_name: str, peer_listen: str) -> int:
+@output_option
+def command(data_dir: Path, node_name: str, peer_listen: str, output: str) -> int:
     """Make the data directory of a broker that ran alone that of a cluster of one node.
 
     Messages, offsets, groups, producers and keys stay as they are. Then start the node with
@@ -51,9 +53,11 @@ def command(data_dir: Path, node_name: str, peer_listen: str) -> int:
         )
     data_dir.mkdir(parents=True, exist_ok=True)
     record = run_async(make_cluster(LocalFileSystem(data_dir), name, shown_address(address)))
-    click.echo(f"{data_dir} is node {name} of cluster {record.cluster.hex()[:8]}")
-    click.echo(
+    cluster = record.cluster.hex()
+    return show(
+        output,
+        {"cluster": cluster, "node": name, "address": shown_address(address)},
+        f"{data_dir} is node {name} of cluster {cluster[:8]}\n"
         f"start it with `flintmq serve --data-dir {data_dir} --node-name {name} --peer-listen "
-        f"{peer_listen}` and others with `--join {peer_listen}`"
+        f"{peer_listen}` and others with `--join {peer_listen}`",
     )
-    return 0

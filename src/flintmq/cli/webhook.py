@@ -188,8 +188,9 @@ def test(target: Target, topic: str, group: str, output: str) -> int:
 @command.command("pause")
 @click.argument("topic", type=TOPIC)
 @click.argument("group", type=GROUP)
+@output_option
 @server_options
-def pause(target: Target, topic: str, group: str) -> int:
+def pause(target: Target, topic: str, group: str, output: str) -> int:
     """Send nothing until resumed. Messages wait.
 
     \b
@@ -197,15 +198,16 @@ def pause(target: Target, topic: str, group: str) -> int:
       flintmq webhook pause orders crm
     """
     target.ask(lambda mq: mq.pause_webhook(topic, group))
-    click.echo(f"Webhook paused (topic {topic}, group {group}).")
-    return 0
+    text = f"Webhook paused (topic {topic}, group {group})."
+    return show(output, {"topic": topic, "group": group, "paused": True}, text)
 
 
 @command.command("resume")
 @click.argument("topic", type=TOPIC)
 @click.argument("group", type=GROUP)
+@output_option
 @server_options
-def resume(target: Target, topic: str, group: str) -> int:
+def resume(target: Target, topic: str, group: str, output: str) -> int:
     """Send messages again, also after the target answered 410 Gone.
 
     \b
@@ -213,16 +215,17 @@ def resume(target: Target, topic: str, group: str) -> int:
       flintmq webhook resume orders crm
     """
     target.ask(lambda mq: mq.resume_webhook(topic, group))
-    click.echo(f"Webhook resumed (topic {topic}, group {group}).")
-    return 0
+    text = f"Webhook resumed (topic {topic}, group {group})."
+    return show(output, {"topic": topic, "group": group, "resumed": True}, text)
 
 
 @command.command("rm")
 @click.argument("topic", type=TOPIC)
 @click.argument("group", type=GROUP)
 @yes_option
+@output_option
 @server_options
-def rm(target: Target, topic: str, group: str, yes: bool) -> int:
+def rm(target: Target, topic: str, group: str, yes: bool, output: str) -> int:
     """Delete a webhook. The group and its messages stay.
 
     \b
@@ -231,5 +234,5 @@ def rm(target: Target, topic: str, group: str, yes: bool) -> int:
     """
     confirm(f"Delete the webhook of topic {topic}, group {group}?", yes)
     target.ask(lambda mq: mq.delete_webhook(topic, group))
-    click.echo(f"Webhook deleted (topic {topic}, group {group}).")
-    return 0
+    text = f"Webhook deleted (topic {topic}, group {group})."
+    return show(output, {"topic": topic, "group": group, "deleted": True}, text)

@@ -257,6 +257,10 @@ class HostPort(Kind):
         return OFF if value is None else shown_address(value)
 
 
+class AdvertisedAddress(HostPort):
+    """Where others reach this broker, which listens elsewhere."""
+
+
 class Words(Kind):
     """Any words: a list in a file, separated by commas as text."""
 

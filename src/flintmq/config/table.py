@@ -21,6 +21,7 @@ from ..model import Overflow
 from .kinds import (
     LEVELS,
     Address,
+    AdvertisedAddress,
     Boolean,
     Bytes,
     Choice,
@@ -192,7 +193,7 @@ class Setting:
     @property
     def is_address(self) -> bool:
         """Whether it says where the broker listens."""
-        return isinstance(self.kind, HostPort)
+        return type(self.kind) is HostPort
 
     @property
     def flag(self) -> str:
@@ -453,7 +454,7 @@ GROUPS: Mapping[Group, Sequence[Setting]] = {
         Setting("join", HostPorts(PEER_PORT),
                 "Peer addresses of nodes of a running cluster. This node joins it with an empty "
                 "data directory. Not used after that."),
-        Setting("peer_address", HostPort(PEER_PORT, can_be_off=True),
+        Setting("peer_address", AdvertisedAddress(PEER_PORT, can_be_off=True),
                 "Address at which the other nodes reach this one, if it joins. Off: peer_listen, "
                 "with the name of this host where that listens on all addresses."),
         Setting(

@@ -417,16 +417,20 @@ def is_damage(error: FlintError) -> bool:
 
 
 def joined(batches: Iterable[RecordBatch], rows_max: int, bytes_max: int) -> Iterator[RecordBatch]:
-    """The same messages in fewer batches: runs of small plain ones become one, others stay."""
+    """The same messages in fewer batches: runs of small plain ones become one, others stay. Where
+    compaction has taken messages, a run ends."""
     from ..batch import concat
 
     run: list[RecordBatch] = []
-    rows = size = 0
+    rows = size = expected = 0
     for batch in batches:
         small = batch.is_plain and not batch.compression and batch.row_count < rows_max // 2
         small = small and not isinstance(batch, LostBatch)
         if run and (
-            not small or rows + batch.row_count > rows_max or size + batch.byte_length > bytes_max
+            not small
+            or batch.base_offset != expected
+            or rows + batch.row_count > rows_max
+            or size + batch.byte_length > bytes_max
         ):
             yield concat(run) if len(run) > 1 else run[0]
             run, rows, size = [], 0, 0
@@ -434,6 +438,7 @@ def joined(batches: Iterable[RecordBatch], rows_max: int, bytes_max: int) -> Ite
             run.append(batch)
             rows += batch.row_count
             size += batch.byte_length
+            expected = batch.base_offset + batch.row_count
         else:
             yield batch
     if run:
