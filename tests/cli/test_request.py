@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+
+from flintmq.cli.reply import _output
 
 from .conftest import Shell
 
@@ -60,3 +63,21 @@ def test_nobody_there_fails_at_once(shell: Shell) -> None:
 def test_a_reply_is_a_value_or_a_command(shell: Shell) -> None:
     assert shell("reply", "shout")[0] == 2
     assert shell("reply", "shout", "x", "--exec", "y")[0] == 2
+
+
+@pytest.mark.slow
+async def test_a_command_that_reads_nothing_answers_all_the_same() -> None:
+    for _ in range(30):
+        process = await asyncio.create_subprocess_shell(
+            "exec 0<&-; echo 1.08", stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+        )
+        assert await _output(process, b"hello") == b"1.08\n"
+        assert process.returncode == 0
+
+
+@pytest.mark.slow
+async def test_a_command_that_reads_nothing_may_be_given_much() -> None:
+    process = await asyncio.create_subprocess_shell(
+        "echo done", stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+    )
+    assert await _output(process, bytes(10_000_000)) == b"done\n"

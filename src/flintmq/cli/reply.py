@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from contextlib import suppress
 
 import click
 
@@ -113,7 +114,7 @@ class Responder:
             env={**os.environ, **_facts(message)},
         )
         try:
-            out, _ = await process.communicate(published(message))
+            out = await _output(process, published(message))
         except asyncio.CancelledError:
             process.kill()
             raise
@@ -121,6 +122,24 @@ class Responder:
             print(f"flintmq: command failed with exit code {process.returncode}", file=sys.stderr)
             return None
         return out.removesuffix(b"\n")
+
+
+async def _output(process: asyncio.subprocess.Process, given: bytes) -> bytes:
+    """What a command prints. It need not read what it is given: `communicate` on uvloop raises
+    RuntimeError if it has closed its input already."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    reading = asyncio.ensure_future(process.stdout.read())
+    try:
+        with suppress(BrokenPipeError, ConnectionResetError, RuntimeError):
+            process.stdin.write(given)
+            await process.stdin.drain()
+        process.stdin.close()
+        out = await reading
+    finally:
+        reading.cancel()
+    await process.wait()
+    return out
 
 
 def _facts(message: Message) -> dict[str, str]:
