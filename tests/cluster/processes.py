@@ -18,12 +18,21 @@ from flintmq.net.remote.broker import RemoteBroker
 from ..patience import free_port, until
 
 READY_SECONDS = 90.0
+_given: set[int] = set()
+
+
+def own_port() -> int:
+    """One that no other node of these tests has: it is not listened on until its process runs."""
+    while (port := free_port()) in _given:
+        pass
+    _given.add(port)
+    return port
 
 
 class NodeProcess:
     def __init__(self, directory: Path, name: str, key: Path) -> None:
         self.name, self.directory, self._key = name, directory / name, key
-        self.clients, self.peers, self.http = free_port(), free_port(), free_port()
+        self.clients, self.peers, self.http = own_port(), own_port(), own_port()
         self.process: asyncio.subprocess.Process | None = None
         self.log = directory / f"{name}.log"
 
