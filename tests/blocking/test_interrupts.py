@@ -370,3 +370,19 @@ def test_an_error_that_ends_the_program_is_the_only_thing_it_prints() -> None:
     assert done.returncode == 1
     assert done.stderr.count("Traceback") == 1
     assert "TopicNotFound" in done.stderr.splitlines()[-1]
+
+
+def test_what_is_taken_while_its_caller_leaves_is_put_back_once() -> None:
+    """The caller is interrupted right after the loop has claimed the outcome, in another thread."""
+    returned: list[str] = []
+    call: ThreadCall[str] = ThreadCall(lambda: None, returned.append)
+
+    class ClaimThenInterrupt(list[bool]):
+        def pop(self, *_: object) -> bool:
+            claimed = super().pop()
+            call.leave()
+            return claimed
+
+    call._claim = ClaimThenInterrupt([True])
+    call.succeed("taken")
+    assert returned == ["taken"]

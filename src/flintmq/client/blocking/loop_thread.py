@@ -92,13 +92,15 @@ class ThreadCall(Generic[T]):
         return self._function()
 
     def succeed(self, result: T) -> None:
+        # Before the claim: a caller that leaves and finds none has to find the result, or what was
+        # taken would be nobody's.
+        self.result = result
         try:
             self._claim.pop()
         except IndexError:
             if self._put_back is not None:
                 self._put_back(result)
             return
-        self.result = result
         self._done.release()
 
     def fail(self, error: BaseException) -> None:
