@@ -64,8 +64,10 @@ class NodeProcess:
     async def ready(self) -> None:
         assert self.process is not None
         assert self.process.stdout is not None
-        line = await asyncio.wait_for(self.process.stdout.readline(), READY_SECONDS)
-        assert b"ready at" in line, self.log.read_text()[-3000:]
+        line = b"not in time"
+        with suppress(TimeoutError):
+            line = await asyncio.wait_for(self.process.stdout.readline(), READY_SECONDS)
+        assert b"ready at" in line, f"{self.name} is not ready: {self.log.read_text()[-4000:]}"
 
     async def kill(self) -> None:
         assert self.process is not None
@@ -97,8 +99,7 @@ async def founded(
     try:
         for node in nodes.values():
             await node.start("--initial-cluster", members, *extra)
-        for node in nodes.values():
-            await node.ready()
+        await asyncio.gather(*(node.ready() for node in nodes.values()))  # the first to fail tells
         yield nodes
     finally:
         for node in nodes.values():

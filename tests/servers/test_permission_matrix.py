@@ -71,6 +71,7 @@ CASES: dict[Op, Case] = {
     Op.TOPIC_INFO: Case(ops.NameRequest("orders"), ALL),
     Op.TOPIC_STATS: Case(ops.NameRequest("orders"), ALL),
     Op.STATS_OF: Case(ops.NamesRequest(["orders"]), ALL),
+    Op.CLUSTER: Case(ops.ClusterRequest("status"), (), allowed="InvalidRequest"),
     Op.BACKUP: Case(ops.NameRequest("/nowhere/flintmq"), (), allowed="InvalidRequest"),
     Op.CLUSTER: Case(ops.ClusterRequest("status"), (), allowed="InvalidRequest"),
     Op.DEFINITIONS: Case(DefinitionsRequest("webhook", "orders"), ("administer",)),
