@@ -53,6 +53,12 @@ OF_PROCESSES = [line for line in EXAMPLES if "--processes" in line]
 
 CLUSTERS = [line for line in EXAMPLES if "flintmq cluster run" in line]
 OF_CLUSTERS = [line for line in EXAMPLES if "flintmq cluster status" in line]
+OF_MEMBERS = [
+    line
+    for line in EXAMPLES
+    if any(f"flintmq cluster {verb} " in line for verb in ("add", "remove", "replace", "transfer"))
+]
+"""They need nodes that come and go: tests/cluster has those."""
 
 REQUESTS = [line for line in EXAMPLES if "flintmq request" in line]
 REPLIES = [line for line in EXAMPLES if line.startswith("flintmq reply")]
@@ -68,7 +74,7 @@ OF_WEBHOOKS = [line for line in EXAMPLES if line.startswith("flintmq webhook tes
 
 TYPED_BELOW = {
     *(*BROKERS, *CLUSTERS, *OF_CLUSTERS, *OF_PROCESSES, *ELSEWHERE_TYPED, *REQUESTS, *REPLIES),
-    *OF_WEBHOOKS,
+    *(*OF_WEBHOOKS, *OF_MEMBERS),
 }
 PLACES = {
     "/var/lib/flint": "data",

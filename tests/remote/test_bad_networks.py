@@ -112,7 +112,8 @@ async def test_a_connection_may_break_at_any_byte_of_a_session(
             assert position < 120, "only the first connect may fail, and says so"
             continue
         assert got == expected, f"cut {way} at byte {position} of {length}"
-        assert proxy.cuts == cuts + 1
+        # How many bytes a session takes depends on what shares a frame: a short one is not cut.
+        assert proxy.cuts == cuts + 1 or proxy.passed[way] < position
 
 
 @pytest.mark.parametrize("way", ["up", "down"])

@@ -73,7 +73,6 @@ CASES: dict[Op, Case] = {
     Op.STATS_OF: Case(ops.NamesRequest(["orders"]), ALL),
     Op.CLUSTER: Case(ops.ClusterRequest("status"), (), allowed="InvalidRequest"),
     Op.BACKUP: Case(ops.NameRequest("/nowhere/flintmq"), (), allowed="InvalidRequest"),
-    Op.CLUSTER: Case(ops.ClusterRequest("status"), (), allowed="InvalidRequest"),
     Op.DEFINITIONS: Case(DefinitionsRequest("webhook", "orders"), ("administer",)),
     Op.DEFINE: Case(DefineRequest("webhook", "orders", "g", b"{}"), ("administer",)),
     Op.WEBHOOK_STATES: Case(WebhookStatesRequest("orders"), ("administer",)),

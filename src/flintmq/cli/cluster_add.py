@@ -22,7 +22,7 @@ def command(target: Target, node: str, peer: str, output: str) -> int:
     and addresses that are to be fixed before.
 
     \b
-    Example:
+    Examples:
       flintmq cluster add d 10.0.0.4:7602
     """
     status = ask_cluster(target, "add", node, peer)

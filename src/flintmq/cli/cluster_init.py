@@ -39,7 +39,7 @@ def command(data_dir: Path, node_name: str, peer_listen: str, output: str) -> in
     Make a backup first: there is no way back.
 
     \b
-    Example:
+    Examples:
       flintmq cluster init --data-dir /var/lib/flint --node-name a --peer-listen a.example.com:7602
     """
     try:

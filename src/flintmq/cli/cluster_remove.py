@@ -20,7 +20,7 @@ def command(target: Target, node: str, output: str) -> int:
     never used again. Refused if the nodes that are left and up would be no majority.
 
     \b
-    Example:
+    Examples:
       flintmq cluster remove c
     """
     status = ask_cluster(target, "remove", node)

@@ -21,7 +21,7 @@ def command(target: Target, node: str, peer: str, output: str) -> int:
     has caught up it votes in place of the old one, which is refused from then on.
 
     \b
-    Example:
+    Examples:
       flintmq cluster replace c 10.0.0.7:7602
     """
     status = ask_cluster(target, "replace", node, peer)

@@ -17,7 +17,7 @@ def command(target: Target, node: str, output: str) -> int:
     """Have another node lead. Clients go on with it at once.
 
     \b
-    Example:
+    Examples:
       flintmq cluster transfer b
     """
     status = ask_cluster(target, "transfer", node)
