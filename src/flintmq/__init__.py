@@ -19,6 +19,10 @@ if os.environ.get("FLINTMQ_PURE", "0") not in ("", "0"):
 
 if TYPE_CHECKING:
     from .api import connect as connect
+    from .app.app import App as App
+    from .app.dependencies import Depends as Depends
+    from .app.middleware import Invocation as Invocation
+    from .app.middleware import Middleware as Middleware
     from .batch import BatchBuilder as BatchBuilder
     from .batch import RecordBatch as RecordBatch
     from .client.background import NotSettled as NotSettled
@@ -98,6 +102,9 @@ __version__ = "0.1.0"
 if not TYPE_CHECKING:  # type checkers see the imports above, and still find misspelt names
     _HOMES = {
         "api": "connect",
+        "app.app": "App",
+        "app.dependencies": "Depends",
+        "app.middleware": "Invocation Middleware",
         "client.blocking": (
             "connect_sync BlockingClient BlockingPublisher BlockingReader BlockingFeed "
             "BlockingSubscription BlockingDelivery BlockingDeliveries"

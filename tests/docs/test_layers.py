@@ -30,7 +30,7 @@ LAYERS = [
     {"engine"},
     {"net.server", "spark"},
     {"frontends", "pipeline", "cluster", "webhooks"},
-    {"api", "client.blocking", "daemon", "testing"},
+    {"api", "client.blocking", "daemon", "testing", "app"},
     {"cli"},
 ]  # fmt: skip
 ROOMS_OF_PIPELINES = ["define", "check", "draw", "run", "export", "builder"]

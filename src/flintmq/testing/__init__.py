@@ -7,6 +7,8 @@ installed; see docs/testing.md.
 
 from __future__ import annotations
 
+from .app_runs import AppTest as AppTest
+from .app_runs import run as run
 from .manual_clock import ManualClock as ManualClock
 from .manual_clock import settle as settle
 from .simulated_filesystem import Crashed as Crashed

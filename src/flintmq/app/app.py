@@ -1,0 +1,179 @@
+"""App: a registry of handlers, the connection they share, and how it is run."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from typing import Any, Self, TypeVar, Unpack
+
+from ..api import connect
+from ..client.client import Client
+from ..client.keywords import PublishKeywords, check_keywords
+from ..client.values import Value
+from ..errors import InvalidRequest
+from ..model import StoredReceipt
+from .consumers import ConsumerKeywords, ConsumerSpec, consumer_spec
+from .middleware import Around, Middleware
+from .running import RunningApp
+
+F = TypeVar("F", bound=Callable[..., Any])
+Lifespan = Callable[["App"], AbstractAsyncContextManager[Any]]
+
+
+class App:
+    """Functions that work on messages, and the connection they share.
+
+    app = flintmq.App("flint://localhost:7600")
+
+    @app.consumer("orders", group="billing", retries=5)
+    async def bill(order: Order) -> None: ...
+
+    `flintmq worker module:app` runs it; so does `async with app.running()` inside a program.
+    `async with app` only connects, to publish. `url` and the other keywords are those of
+    `flintmq.connect`; `flintmq worker --server URL` goes before `url`. `lifespan` is an async
+    context manager around the run, which gets the app.
+    """
+
+    def __init__(
+        self, url: str | None = None, *, lifespan: Lifespan | None = None, **connecting: Any
+    ) -> None:
+        if lifespan is not None and not callable(lifespan):
+            raise InvalidRequest(
+                "lifespan must be an async context manager function that takes the app, not "
+                f"{lifespan!r}"
+            )
+        self.url = url
+        self.connecting = connecting
+        """Keywords of `flintmq.connect`."""
+        self.consumers: list[ConsumerSpec] = []
+        self.around = Around()
+        self.lifespan = lifespan
+        self._mq: Client | None = None
+        self._users = 0
+        self._opening = asyncio.Lock()
+        self._closing = AsyncExitStack()
+
+    # --- handlers
+
+    def consumer(self, topic: str, /, **said: Unpack[ConsumerKeywords]) -> Callable[[F], F]:
+        """Have a function work on each message of a topic, or of all topics of a pattern.
+
+        The argument gets the value, decoded to its type: a msgspec Struct, dataclass, pydantic
+        model, dict, str or bytes. Arguments annotated `flintmq.Message` (or `flintmq.Delivery`) get
+        the message, `flintmq.Client` the connection, `Annotated[T, flintmq.Depends(factory)]` what
+        the factory makes. The function is `async def`, or `def`, which runs in a thread.
+
+        `group` is the name of the function unless it is given. Up to `concurrency` messages (8) are
+        worked on at once. An exception means another delivery, after `backoff` seconds and twice
+        that each time; after `retries` of them, or at once for exceptions of the types `dead_on`,
+        the message becomes a dead letter. A value that cannot be decoded is one at once.
+
+        With `max` or `linger` the function gets batches: `list[Order]` of up to `max` values (256),
+        for which it waits up to `linger` seconds after the first. A return value that is not None
+        is published to `publish_to`, and sent as the reply where the message was a request.
+        `order`, `filter`, `start`, `lease`, `lease_max` and `prefetch` are those of `mq.subscribe`.
+        """
+        check_keywords("consumer", said, ConsumerKeywords)
+        names = sys._getframe(1).f_locals
+
+        def decorate(function: F) -> F:
+            spec = consumer_spec(function, topic, said, names, (App,))
+            self._check_free(spec)
+            self.consumers.append(spec)
+            return function
+
+        return decorate
+
+    def _check_free(self, spec: ConsumerSpec) -> None:
+        for other in self.consumers:
+            if (other.topic, other.group) == (spec.topic, spec.group):
+                raise InvalidRequest(
+                    f"consumers {other.name!r} and {spec.name!r} both consume {spec.topic!r} as "
+                    f"group {spec.group!r}, and each would get some of the messages; pass another "
+                    "group= to one of them"
+                )
+
+    def add_middleware(self, middleware: Middleware) -> Middleware:
+        """Have middleware run around every handler."""
+        if not isinstance(middleware, Middleware):
+            raise InvalidRequest(
+                "add_middleware takes an instance of a class derived from flintmq.Middleware, not "
+                f"{middleware!r}"
+            )
+        self.around.all.append(middleware)
+        return middleware
+
+    # --- the connection
+
+    @property
+    def mq(self) -> Client:
+        """The connection, while the app runs or is open."""
+        if self._mq is None:
+            raise InvalidRequest(
+                "the app is not connected: use `async with app:` around it (in FastAPI, in the "
+                "lifespan), or run it by `flintmq worker`"
+            )
+        return self._mq
+
+    async def publish(
+        self, topic: str, value: Value, **said: Unpack[PublishKeywords]
+    ) -> StoredReceipt:
+        """Publish a message by the connection of the app, as `mq.publish` does."""
+        return await self.mq.publish(topic, value, **said)
+
+    async def open(self, mq: Client | None = None) -> Self:
+        """Connect, and run no handlers. With `mq`, use that connection, and never close it."""
+        async with self._opening:
+            if self._users == 0:
+                self._closing = AsyncExitStack()
+                if mq is None:
+                    mq = await self._closing.enter_async_context(
+                        connect(self.url, **self.connecting)
+                    )
+                self._mq = mq
+            self._users += 1
+        return self
+
+    async def close(self) -> None:
+        """Close the connection, once everybody who opened it has closed it."""
+        async with self._opening:
+            self._users -= 1
+            if self._users == 0:
+                self._mq = None
+                await self._closing.aclose()
+
+    async def __aenter__(self) -> Self:
+        return await self.open()
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    # --- running
+
+    @asynccontextmanager
+    async def running(self, mq: Client | None = None) -> AsyncIterator[RunningApp]:
+        """Run all handlers inside this program: `async with app.running(): ...`
+
+        Leaving the block drains: no new messages, and those being worked on are finished. With
+        `mq`, that connection is used.
+        """
+        await self.open(mq)
+        try:
+            async with AsyncExitStack() as until:
+                if self.lifespan is not None:
+                    await until.enter_async_context(self.lifespan(self))
+                run = RunningApp(self)
+                until.push_async_callback(run.stop)
+                await run.start()
+                yield run
+        finally:
+            await self.close()
+
+    async def run(self) -> None:
+        """Run all handlers until the task is cancelled or the process gets SIGTERM."""
+        from .serving import until_signalled
+
+        async with self.running() as run:
+            await until_signalled(run)
