@@ -48,6 +48,37 @@ async def test_a_batch_counts_on_from_its_sequence(mq: flintmq.Client) -> None:
     assert await values_of(mq, "orders") == batch
 
 
+async def test_a_repeat_of_what_was_dropped_in_part_says_what_was_dropped(
+    mq: flintmq.Client,
+) -> None:
+    await mq.create_topic("small", retention_count=4, overflow="drop_new")
+    await mq.publish("small", b"0")
+    batch = [b"1", b"2", b"3", b"4", b"5"]
+    first = await mq.publish_batch("small", batch, producer="p", sequence=10)
+    again = await mq.publish_batch("small", batch, producer="p", sequence=10)
+
+    assert (first.offset, first.count, first.dropped) == (1, 3, 2)
+    assert (again.offset, again.count, again.dropped, again.duplicate) == (1, 3, 2, True)
+    assert await values_of(mq, "small") == [b"0", b"1", b"2", b"3"]
+
+
+async def test_a_repeat_of_what_was_dropped_in_part_is_not_taken_in_where_there_is_room(
+    mq: flintmq.Client,
+) -> None:
+    await mq.create_topic("small", retention_count=2, overflow="drop_new")
+    batch = [b"1", b"2", b"3"]
+    await mq.publish_batch("small", batch, producer="p", sequence=10)
+    async with mq.reader("small", name="r") as reader:
+        assert list((await reader.read_batch(10)).values) == [b"1", b"2"]
+        await reader.commit()
+        again = await mq.publish_batch("small", batch, producer="p", sequence=10)
+        later = await mq.publish("small", b"4", producer="p", sequence=13)
+
+        assert (again.offset, again.count, again.dropped) == (0, 2, 1)
+        assert (later.offset, later.duplicate) == (2, False)
+        assert list((await reader.read_batch(10, timeout=0)).values) == [b"4"]
+
+
 async def test_producers_and_topics_are_told_apart(mq: flintmq.Client) -> None:
     for topic in ("orders", "other"):
         for place, producer in enumerate(("p", "q")):

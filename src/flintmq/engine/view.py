@@ -68,6 +68,14 @@ class TopicView(Generic[T]):
                     raise overlap(sequence, count)
         return self._state.producers.find(producer, sequence, count)
 
+    def known_head(self, producer: str, sequence: int, count: int) -> tuple[T | int | None, int]:
+        """As `known`, where the end of a publish may have been dropped: also how many were not."""
+        length, item = self._flying.get(producer, {}).get(sequence, (0, None))
+        if item is not None and length <= count:
+            return item, length
+        length = min(self._state.producers.known_from(producer, sequence), count) or count
+        return self.known(producer, sequence, length), length
+
     def is_proposed(self, size: int) -> None:
         """What was placed counts for so much."""
         self._bytes += size

@@ -104,15 +104,25 @@ class PublishIntake:
             proposer.propose_turn()
         return placed
 
-    def repeated(self, known: Pending | Placed | int, count: int) -> Receipt | Pending:
+    def repeat_of(self, rows: RecordBatch, count: int) -> Receipt | Pending | None:
+        """The receipt of what was published before; None if it is new. Where the end of it was
+        dropped then, it is now as well."""
+        producer, sequence, length = rows.producer or "", rows.base_sequence, count
+        if self._topic.options.overflow == "drop_new":
+            known, length = self._view.known_head(producer, sequence, count)
+        else:
+            known = self._view.known(producer, sequence, count)
+        return None if known is None else self.repeated(known, length, count - length)
+
+    def repeated(
+        self, known: Pending | Placed | int, count: int, dropped: int = 0
+    ) -> Receipt | Pending:
         """The receipt of what was published before: it is on its way, or has its offset."""
         if isinstance(known, Pending):
             return known.repeated()
         offset = known if isinstance(known, int) else known.offset
         topic, durability = self._topic, self._proposer.durability
-        receipt = Receipt(
-            topic.base, offset, count, topic.partition, duplicate=True, durability=durability
-        )
+        receipt = Receipt(topic.base, offset, count, topic.partition, dropped, True, durability)
         if isinstance(known, int):
             return receipt
         pending = Pending(loop=asyncio.get_running_loop())

@@ -17,9 +17,9 @@ from ...batch import (
     EXPIRY,
     OBJECTS,
     PRODUCER,
-    BatchBuilder,
     RecordBatch,
     RowSource,
+    slice_batch,
 )
 from ...broker_api import Filter, Placed
 from ...clock import Clock
@@ -203,9 +203,9 @@ class LeadingTopic:
         count = rows.row_count
         if rows.columns & PRODUCER and qos:
             assert isinstance(rows, RecordBatch)
-            known = self.view.known(rows.producer or "", rows.base_sequence, count)
-            if known is not None:
-                return self.intake.repeated(known, count)
+            repeated = self.intake.repeat_of(rows, count)
+            if repeated is not None:
+                return repeated
         has_feeds = self.known_feeds or self.feeds_version != self.board.version
         if has_feeds and self.fan_out.holds_back(rows):
             self.line.held_by = "feed"
@@ -477,7 +477,9 @@ class LeadingTopic:
         self.line.end()
 
 
-def _head_of(rows: Rows, count: int) -> BatchBuilder:
-    head = rows.empty_like() if isinstance(rows, BatchBuilder) else BatchBuilder()
+def _head_of(rows: Rows, count: int) -> Rows:
+    if isinstance(rows, RecordBatch):
+        return slice_batch(rows, 0, count)
+    head = rows.empty_like()
     head.extend(rows, 0, count)
     return head

@@ -94,6 +94,12 @@ class Window:
             return None
         raise overlap(sequence, count)
 
+    def known_from(self, sequence: int) -> int:
+        """How many sequences from this one on went to offsets that follow on one another."""
+        at = bisect_right(self._firsts, sequence) - 1
+        run = (self._firsts[at], self._lengths[at], self._offsets[at])
+        return _known_in(run, sequence) if at >= 0 else 0
+
     def add(self, sequence: int, count: int, offset: int) -> int:
         """Remember new sequences; the oldest arrivals make room. By how much that grows it."""
         firsts, lengths, offsets = self._firsts, self._lengths, self._offsets
@@ -333,6 +339,15 @@ class Producers:
             return None  # as it is for who counts up
         return _Small.find(window, sequence, count)
 
+    def known_from(self, producer: str, sequence: int) -> int:
+        """How many sequences from this one on went to offsets that follow on one another."""
+        window = self._windows.get(producer)
+        if window is None:
+            return 0
+        if isinstance(window, Window):
+            return window.known_from(sequence)
+        return max(_known_in(run, sequence) for run in _Small.runs(window))
+
     def add(self, producer: str, sequence: int, count: int, offset: int, time_ms: int = 0) -> None:
         remembered, windows = self._remembered, self._windows
         now_ms = remembered.time_ms = max(remembered.time_ms, time_ms)
@@ -463,6 +478,11 @@ class ProducerSnapshot(NamedTuple):
 
 def _opened(window: bytes, arrivals: list[Any]) -> Window:
     return Window.of(_Small.last_ms(window), _Small.runs(window), arrivals)
+
+
+def _known_in(run: Run, sequence: int) -> int:
+    first, length, _ = run
+    return first + length - sequence if first <= sequence < first + length else 0
 
 
 def _last_ms(window: bytes | Window) -> int:
