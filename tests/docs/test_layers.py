@@ -31,6 +31,7 @@ LAYERS = [
     {"net.server", "spark"},
     {"frontends", "pipeline", "cluster", "webhooks"},
     {"api", "client.blocking", "daemon", "testing", "app"},
+    {"adapters"},
     {"cli"},
 ]  # fmt: skip
 ROOMS_OF_PIPELINES = ["define", "check", "draw", "run", "export", "builder"]
