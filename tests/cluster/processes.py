@@ -30,8 +30,12 @@ def own_port() -> int:
 
 
 class NodeProcess:
-    def __init__(self, directory: Path, name: str, key: Path) -> None:
-        self.name, self.directory, self._key = name, directory / name, key
+    def __init__(
+        self, directory: Path, name: str, key: Path, *credential: str, scheme: str = "flint"
+    ) -> None:
+        """`credential`: the options by which nodes know it, if not by the key of all."""
+        self.name, self.directory, self._scheme = name, directory / name, scheme
+        self._credential = credential or ("--cluster-key-file", str(key))
         self.clients, self.peers, self.http = own_port(), own_port(), own_port()
         self.process: asyncio.subprocess.Process | None = None
         self.log = directory / f"{name}.log"
@@ -42,7 +46,7 @@ class NodeProcess:
 
     @property
     def url(self) -> str:
-        return f"flint://127.0.0.1:{self.clients}"
+        return f"{self._scheme}://127.0.0.1:{self.clients}"
 
     async def start(self, *arguments: str) -> None:
         """The process runs; it may not be ready yet."""
@@ -51,8 +55,7 @@ class NodeProcess:
                 *(sys.executable, "-m", "flintmq.cli", "serve"),
                 *("--data-dir", str(self.directory), "--listen", f"127.0.0.1:{self.clients}"),
                 *("--http", f"127.0.0.1:{self.http}", "--node-name", self.name),
-                *("--peer-listen", self.peer, "--cluster-key-file", str(self._key)),
-                *arguments,
+                *("--peer-listen", self.peer, *self._credential, *arguments),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=log,

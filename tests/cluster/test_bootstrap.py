@@ -11,8 +11,10 @@ import pytest
 
 from flintmq.cluster.bootstrap import ClusterFounder, address_of, belonging_of, entries_of
 from flintmq.cluster.catalog import ClusterCatalog
-from flintmq.cluster.identity import Members, NodeFile, NodeRecord, members_of
+from flintmq.cluster.founding import Adopt, Refused, decode_answer, encode_founding
+from flintmq.cluster.identity import Members, NodeFile, NodeRecord, NodeStanding, members_of
 from flintmq.cluster.joining import places_in
+from flintmq.cluster.peer_frames import NO_CLUSTER
 from flintmq.cluster.peers import Peers
 from flintmq.errors import InvalidRequest
 from flintmq.storage.filesystem import LocalFileSystem
@@ -155,3 +157,24 @@ async def test_a_node_must_be_in_its_own_list(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest, match="no node 'z'"):
         ClusterFounder(file, "z").want(members)
     file.close()
+
+
+async def test_a_node_that_has_begun_to_join_is_not_asked_into_another_cluster(
+    tmp_path: Path,
+) -> None:
+    members = three()
+    async with booted(tmp_path, members, "b") as (node,):
+        joining = NodeRecord(
+            standing=NodeStanding.JOINING,
+            cluster=NO_CLUSTER,
+            name="b",
+            incarnation=5,
+            members=(),
+            asker=0,
+        )
+        node.file.write(joining)
+
+        answer = decode_answer(node.founder.answer(encode_founding(Adopt(b"c", members, 3))))
+
+        assert isinstance(answer, Refused)
+        assert node.file.record == joining

@@ -61,6 +61,7 @@ class ClusterFounder:
         return encode_founding(self._answered(request))
 
     def _answered(self, request: FoundingRequest) -> FoundingAnswer:
+        self.node.record = self._file.record  # who has joined meanwhile is not asked to found
         answer = self.node.answer(request)
         self._keep()
         return answer

@@ -70,6 +70,8 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Of a node that has joined; of a founder 0."""
     nodes: tuple[NodeEntry, ...] = ()
     """The nodes of the cluster when this one joined."""
+    has_begun: bool = False
+    """Of a founder: it has taken part. A directory that is lost from then on is not begun anew."""
 
     @property
     def node(self) -> int:

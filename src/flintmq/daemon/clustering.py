@@ -36,6 +36,7 @@ from ..cluster.leadership import EVERYWHERE, ClusterLeadership, LeaderBroker
 from ..cluster.node import ClusterNode
 from ..cluster.peer_frames import AboutNode, PeerHealth
 from ..cluster.peers import LineTls, Peers, clocks
+from ..cluster.storage import is_member
 from ..config.kinds import shown_address
 from ..config.table import Config
 from ..errors import InvalidRequest
@@ -140,7 +141,7 @@ class NodePlace:
 
     def _be(self, node: ClusterNode) -> None:
         record = self.record
-        founders = tuple(range(1, len(record.members) + 1))
+        founders = () if record.has_begun else tuple(range(1, len(record.members) + 1))
         node.be(record.node, founders, begins_blank=record.standing is NodeStanding.JOINED)
 
     # --- joining, and who belongs to the cluster
@@ -200,9 +201,13 @@ class NodePlace:
 
     def listens(self, address: tuple[str, int]) -> None:
         """Clients can connect there: others hear of it, and founders that were away of them."""
-        if self.record.standing is NodeStanding.JOINED:
-            # From now on its directory is that of a member: one that is lost is not begun anew.
-            self.record = msgspec.structs.replace(self.record, standing=NodeStanding.MEMBER)
+        # From now on its directory is that of a member: one that is lost is not begun anew.
+        record = self.record
+        if record.standing is NodeStanding.JOINED:
+            self.record = msgspec.structs.replace(record, standing=NodeStanding.MEMBER)
+        elif not record.has_begun and record.standing is NodeStanding.FOUNDER:
+            self.record = msgspec.structs.replace(record, has_begun=True)
+        if self.record is not record:
             self._file.write(self.record)
         host = self.catalog.nodes[self.record.node].address.rpartition(":")[0].strip("[]")
         self._clients = self.leadership.listens(address, host)
@@ -277,6 +282,14 @@ def check_place(config: Config, file: NodeFile, founder: ClusterFounder) -> None
             raise InvalidRequest(
                 f"node {record.name} has not joined its cluster yet; name nodes of it with --join "
                 "host:port"
+            )
+        has_begun = record.has_begun or record.standing is NodeStanding.MEMBER
+        if has_begun and not is_member(LocalFileSystem(config.data_dir)):
+            raise InvalidRequest(
+                f"data_dir {config.data_dir} is that of node {record.name}, but its data is gone: "
+                "a node that has lost its data does not come back as the same. On a node that runs,"
+                f" `flintmq cluster replace {record.name} host:port`; then start this one with an "
+                "empty data_dir and --join"
             )
         return  # what it was founded with counts
     if config.join:
