@@ -21,8 +21,18 @@ if TYPE_CHECKING:
     from .api import connect as connect
     from .app.app import App as App
     from .app.dependencies import Depends as Depends
+    from .app.handles import BlockingTaskGroupHandle as BlockingTaskGroupHandle
+    from .app.handles import BlockingTaskHandle as BlockingTaskHandle
+    from .app.handles import TaskGroupHandle as TaskGroupHandle
+    from .app.handles import TaskHandle as TaskHandle
+    from .app.handles import TaskState as TaskState
     from .app.middleware import Invocation as Invocation
     from .app.middleware import Middleware as Middleware
+    from .app.running_task import RunningTask as RunningTask
+    from .app.running_task import current_task as current_task
+    from .app.tasks import Task as Task
+    from .app.workflows import chain as chain
+    from .app.workflows import group as group
     from .batch import BatchBuilder as BatchBuilder
     from .batch import RecordBatch as RecordBatch
     from .client.background import NotSettled as NotSettled
@@ -63,15 +73,19 @@ if TYPE_CHECKING:
     from .errors import MissingExtra as MissingExtra
     from .errors import NoReply as NoReply
     from .errors import NoResponders as NoResponders
+    from .errors import NoResult as NoResult
     from .errors import NotAuthenticated as NotAuthenticated
     from .errors import NotStaged as NotStaged
     from .errors import OutcomeUnknown as OutcomeUnknown
     from .errors import PermissionDenied as PermissionDenied
     from .errors import QueueFull as QueueFull
     from .errors import RoutingFailed as RoutingFailed
+    from .errors import ScheduleNotFound as ScheduleNotFound
     from .errors import SparkUnavailable as SparkUnavailable
     from .errors import StorageFailed as StorageFailed
     from .errors import StorageFull as StorageFull
+    from .errors import TaskCancelled as TaskCancelled
+    from .errors import TaskFailed as TaskFailed
     from .errors import TlsFailed as TlsFailed
     from .errors import TopicDeleted as TopicDeleted
     from .errors import TopicExists as TopicExists
@@ -105,6 +119,12 @@ if not TYPE_CHECKING:  # type checkers see the imports above, and still find mis
         "app.app": "App",
         "app.dependencies": "Depends",
         "app.middleware": "Invocation Middleware",
+        "app.handles": (
+            "TaskHandle TaskGroupHandle TaskState BlockingTaskHandle BlockingTaskGroupHandle"
+        ),
+        "app.running_task": "RunningTask current_task",
+        "app.tasks": "Task",
+        "app.workflows": "chain group",
         "client.blocking": (
             "connect_sync BlockingClient BlockingPublisher BlockingReader BlockingFeed "
             "BlockingSubscription BlockingDelivery BlockingDeliveries"
@@ -128,6 +148,7 @@ if not TYPE_CHECKING:  # type checkers see the imports above, and still find mis
             "RoutingFailed MissingExtra NotStaged TopicNotFound TopicReplaced MessagesLost "
             "NotAuthenticated PermissionDenied TopicDeleted TopicExists TopicFull QueueFull "
             "GroupNotFound GroupExists WebhookNotFound DefinitionChanged NoResponders NoReply "
+            "NoResult TaskFailed TaskCancelled ScheduleNotFound "
             "LeaseLost FilterFailed Closed "
             "Disconnected TlsFailed MalformedFrame OutcomeUnknown Corrupt UnsupportedFormat "
             "StorageFull StorageFailed BrokerFailed DataDirectoryInUse SparkUnavailable"

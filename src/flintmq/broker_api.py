@@ -469,8 +469,10 @@ class BrokerApi(Protocol):
         and at least of one. None stands for a topic that does not exist."""
         ...
 
-    async def definitions(self, kind: str, topic: str | None = None) -> list[Definition]:
-        """Of one topic, or of all."""
+    async def definitions(
+        self, kind: str, topic: str | None = None, name: str | None = None
+    ) -> list[Definition]:
+        """Of one topic, or of all; with a name, that one if there is one."""
         ...
 
     async def define(

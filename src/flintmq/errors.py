@@ -20,6 +20,10 @@
       GroupExists                     pass the group's own options, none, or another name
       NoResponders                    start a responder, then send the request again
       NoReply (TimeoutError)          no reply in time; the request may have been processed
+      TaskFailed                      the task itself failed; its text is the task's
+      TaskCancelled                   somebody has cancelled the task
+      NoResult (TimeoutError)         the task has not ended in time; wait for it again
+      ScheduleNotFound                create_schedule makes it
       WebhookNotFound                 create_webhook makes it
       DefinitionChanged               look at it again, then repeat the change
       LeaseLost                       drop the work: another consumer has the message
@@ -401,6 +405,38 @@ class NoReply(FlintError, TimeoutError):
     def __init__(self, topic: str, seconds: float) -> None:
         super().__init__(f"no reply to a request on topic {topic!r} within {seconds:g} s")
         self.topic, self.seconds = topic, seconds
+
+
+class TaskFailed(FlintError):
+    """A task, or one that it depends on, has failed for good: its message is a dead letter."""
+
+    def __init__(self, task_id: str, why: str) -> None:
+        super().__init__(f"task {task_id} failed: {why}")
+        self.task_id, self.why = task_id, why
+
+
+class TaskCancelled(FlintError):
+    """A task was cancelled before it was done."""
+
+    def __init__(self, task_id: str) -> None:
+        super().__init__(f"task {task_id} was cancelled")
+        self.task_id = task_id
+
+
+class NoResult(FlintError, TimeoutError):
+    """A task has not ended in time. It may still do so: ask again."""
+
+    def __init__(self, task_id: str, seconds: float, status: str) -> None:
+        super().__init__(f"task {task_id} has not ended within {seconds:g} s ({status})")
+        self.task_id, self.seconds, self.status = task_id, seconds, status
+
+
+class ScheduleNotFound(FlintError):
+    """There is no schedule of that name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"there is no schedule {name!r}; `flintmq schedule ls` lists them")
+        self.name = name
 
 
 class DataDirectoryInUse(FlintError):

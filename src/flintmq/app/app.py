@@ -4,22 +4,40 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from typing import Any, Self, TypeVar, Unpack
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from threading import Lock
+from typing import Any, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
 
 from ..api import connect
+from ..client.blocking import BlockingClient, connect_sync
 from ..client.client import Client
 from ..client.keywords import PublishKeywords, check_keywords
 from ..client.values import Value
 from ..errors import InvalidRequest
 from ..model import StoredReceipt
+from .arguments import place_of
 from .consumers import ConsumerKeywords, ConsumerSpec, consumer_spec
+from .desk import TaskDesk
+from .handles import BlockingPlace
 from .middleware import Around, Middleware
 from .running import RunningApp
+from .running_task import RunningTask
+from .tasks import Task, TaskKeywords, task_spec
 
 F = TypeVar("F", bound=Callable[..., Any])
+P = ParamSpec("P")
+R = TypeVar("R")
 Lifespan = Callable[["App"], AbstractAsyncContextManager[Any]]
+
+
+class TaskDecorator(Protocol):
+    """What `@app.task(...)` is, for type checkers."""
+
+    @overload
+    def __call__(self, function: Callable[P, Awaitable[R]], /) -> Task[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...
 
 
 class App:
@@ -48,9 +66,14 @@ class App:
         self.connecting = connecting
         """Keywords of `flintmq.connect`."""
         self.consumers: list[ConsumerSpec] = []
+        self.tasks: dict[str, Task[Any, Any]] = {}
         self.around = Around()
         self.lifespan = lifespan
         self._mq: Client | None = None
+        self._desk: TaskDesk | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._blocking: tuple[BlockingClient, TaskDesk] | None = None
+        self._starting_blocking = Lock()
         self._users = 0
         self._opening = asyncio.Lock()
         self._closing = AsyncExitStack()
@@ -86,6 +109,51 @@ class App:
 
         return decorate
 
+    @overload
+    def task(self, function: Callable[P, Awaitable[R]], /) -> Task[P, R]: ...
+    @overload
+    def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
+    @overload
+    def task(self, /, **said: Unpack[TaskKeywords]) -> TaskDecorator: ...
+    def task(self, function: Any = None, /, **said: Unpack[TaskKeywords]) -> Any:
+        """Have a function called by workers: `@app.task`, then `await resize.send(path)`.
+
+        The arguments of a call are decoded to the types they name; others are filled as those of
+        consumers are, and `flintmq.RunningTask` is for progress. The function is `async def`, or
+        `def`, which runs in a thread. Up to `concurrency` calls (8) run at once.
+
+        An exception means another try, after `backoff` seconds and twice that each time; after
+        `retries` of them (4), or at once for exceptions of the types `dead_on`, it has failed.
+        `timeout` is the limit of one try in seconds. The outcome is kept for `result_ttl` seconds
+        (3600), for `handle.get()`; None keeps none.
+
+        With `unique`, only one call of a key is there at a time, until it is done or for
+        `unique_for` seconds: True (all arguments), the name of an argument, or a function of the
+        arguments. `name` is that of the function unless it is given; the messages go to the topic
+        `tasks.NAME`. `lease`, `lease_max`, `prefetch` and `order` are those of `mq.subscribe`.
+        """
+        check_keywords("task", said, TaskKeywords)
+        names = sys._getframe(1).f_locals
+
+        def decorate(function: Any) -> Any:
+            return self._add_task(function, said, names)
+
+        return decorate if function is None else decorate(function)
+
+    def _add_task(
+        self, function: Callable[..., Any], said: TaskKeywords, names: Mapping[str, Any]
+    ) -> Task[Any, Any]:
+        spec = task_spec(function, said, names, (App, RunningTask))
+        known = self.tasks.get(spec.name)
+        if known is not None:
+            raise InvalidRequest(
+                f"tasks {place_of(known.function)} and {place_of(function)} have the same name "
+                f"{spec.name!r}; pass another name= to one of them"
+            )
+        task: Task[Any, Any] = Task(self, function, spec)
+        self.tasks[spec.name] = task
+        return task
+
     def _check_free(self, spec: ConsumerSpec) -> None:
         for other in self.consumers:
             if (other.topic, other.group) == (spec.topic, spec.group):
@@ -117,6 +185,41 @@ class App:
             )
         return self._mq
 
+    @property
+    def desk(self) -> TaskDesk:
+        """Where tasks are sent from, while the app runs or is open."""
+        if self._desk is None:
+            assert self.mq is None, "the connection is open and has a desk"
+        assert self._desk is not None
+        return self._desk
+
+    def blocking_place(self) -> BlockingPlace:
+        """Where `send_sync` sends from: the connection of the app, if it is open in another
+        thread's loop, else one of its own, which lasts until `close_sync` or the end of the
+        process."""
+        if self._desk is not None and self._loop is not None:
+            with suppress(RuntimeError):
+                if asyncio.get_running_loop() is self._loop:
+                    raise InvalidRequest(
+                        "send_sync would block the event loop of the app: use `await task.send()`"
+                    )
+            return BlockingPlace(self._desk, self._loop)
+        with self._starting_blocking:
+            if self._blocking is None or self._blocking[0]._thread.ended is not None:
+                blocking = connect_sync(self.url, **self.connecting)
+                self._blocking = blocking, TaskDesk(blocking._inner)
+            blocking, desk = self._blocking
+            return BlockingPlace(desk, blocking._thread)
+
+    def close_sync(self) -> None:
+        """Close the connection that `send_sync` has made, if any."""
+        with self._starting_blocking:
+            if self._blocking is not None:
+                blocking, desk = self._blocking
+                self._blocking = None
+                blocking._thread.wait_for(desk.close)
+                blocking.close()
+
     async def publish(
         self, topic: str, value: Value, **said: Unpack[PublishKeywords]
     ) -> StoredReceipt:
@@ -132,7 +235,9 @@ class App:
                     mq = await self._closing.enter_async_context(
                         connect(self.url, **self.connecting)
                     )
-                self._mq = mq
+                self._mq, self._desk = mq, TaskDesk(mq)
+                self._loop = asyncio.get_running_loop()
+                self._closing.push_async_callback(self._desk.close)
             self._users += 1
         return self
 
@@ -141,7 +246,7 @@ class App:
         async with self._opening:
             self._users -= 1
             if self._users == 0:
-                self._mq = None
+                self._mq = self._desk = self._loop = None
                 await self._closing.aclose()
 
     async def __aenter__(self) -> Self:

@@ -20,7 +20,8 @@ from ..rows import Message
 from ..serde.formats import JSON
 from .dependencies import Depends
 
-Source = Literal["value", "message", "client", "injected", "depends"]
+Source = Literal["value", "argument", "message", "client", "injected", "depends"]
+"""`value`: that of the message. `argument`: of a task, one of several in the value."""
 
 OPEN = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
@@ -34,6 +35,8 @@ class Argument(NamedTuple):
     depends: Depends | None = None
     by_name: bool = False
     """Whether it can only be passed by name."""
+    is_optional: bool = False
+    """Of a task's: whether the function has a default for it."""
 
 
 class WantedArguments(NamedTuple):
@@ -76,9 +79,11 @@ def wanted_by(
     *,
     injected: tuple[type, ...] = (),
     has_value: bool = True,
+    many: bool = False,
     above: tuple[Callable[..., Any], ...] = (),
 ) -> WantedArguments:
-    """Look at a consumer or at the factory of a dependency. Raises InvalidRequest."""
+    """Look at a consumer, a task (whose value has `many` arguments) or the factory of a dependency.
+    Raises InvalidRequest."""
     hints = hints_of(function, names, what)
     found: list[Argument] = []
     for parameter in parameters_of(function, what):
@@ -90,6 +95,11 @@ def wanted_by(
         argument = argument_of(parameter, hints.get(parameter.name), injected)
         if argument.depends is not None:
             _look_into(argument.depends, names, injected, (*above, function))
+        if argument.source == "value" and many:
+            check_type(function, argument.name, argument.type, what)
+            argument = argument._replace(
+                source="argument", is_optional=parameter.default is not parameter.empty
+            )
         if argument.source == "value":
             if parameter.default is not parameter.empty and (
                 not has_value or any(one.source == "value" for one in found)

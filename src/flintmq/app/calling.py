@@ -22,6 +22,8 @@ class CallContext(NamedTuple):
     mq: Client
     scope: AppScope
     pool: Executor
+    injected: Mapping[type, Any] = {}
+    """What functions get by the type they name."""
 
 
 class Call(NamedTuple):
@@ -30,6 +32,7 @@ class Call(NamedTuple):
     message: Any
     """A message, or the messages of a batch."""
     value: Any = None
+    """That of the message; of a task, its arguments by name."""
     injected: Mapping[type, Any] = {}
 
 
@@ -91,9 +94,13 @@ async def filled(
     """The arguments of a function, by place and by name."""
     given: list[Any] = []
     named: dict[str, Any] = {}
+    skipped = False
     for one in arguments:
+        if one.source == "argument" and one.name not in call.value:
+            skipped = True
+            continue  # the function has a default
         found = await _found(one, context, call, until)
-        if one.by_name or named:
+        if one.by_name or named or skipped:
             named[one.name] = found
         else:
             given.append(found)
@@ -103,12 +110,15 @@ async def filled(
 async def _found(one: Argument, context: CallContext, call: Call, until: AsyncExitStack) -> Any:
     if one.source == "value":
         return call.value
+    if one.source == "argument":
+        return call.value[one.name]
     if one.source == "message":
         return call.message
     if one.source == "client":
         return context.mq
     if one.source == "injected":
-        return next(thing for kind, thing in call.injected.items() if issubclass(kind, one.type))
+        known = {**context.injected, **call.injected}
+        return next(thing for kind, thing in known.items() if issubclass(kind, one.type))
     assert one.depends is not None
     depends: Depends = one.depends
     if depends.scope == "app":

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Protocol
 
 from ..client.delivery import Delivery
 from ..client.retrying import Retrying, reason_of
@@ -58,14 +58,52 @@ def is_last(retrying: Retrying, message: Delivery, error: Exception) -> bool:
     )
 
 
+class Work(Protocol):
+    """What is done with a message: a consumer calls its function, a task does more."""
+
+    @property
+    def kind(self) -> str: ...
+    def task_id(self, message: Delivery) -> str | None: ...
+    async def perform(self, call: Invocation) -> Any: ...
+    async def failed(self, call: Invocation, error: Exception, is_dead: bool) -> None:
+        """Told of an error before the message is tried again, or becomes a dead letter."""
+        ...
+
+
+class ConsumerWork:
+    """Calls the function of a consumer with the value of the message."""
+
+    kind = "consumer"
+
+    def __init__(self, spec: ConsumerSpec, context: CallContext) -> None:
+        self._caller, self._context = spec.caller, context
+
+    def task_id(self, message: Delivery) -> str | None:
+        return None
+
+    async def perform(self, call: Invocation) -> Any:
+        caller, message = self._caller, call.message
+        value = decoded(message, caller.value_type) if caller.wants_value else None
+        return await caller.call(self._context, Call(message, value))
+
+    async def failed(self, call: Invocation, error: Exception, is_dead: bool) -> None:
+        """Nobody else wants to know."""
+
+
 class ConsumerRun:
     """One consumer of a running app: a subscription for each topic it consumes."""
 
     def __init__(
-        self, spec: ConsumerSpec, context: CallContext, around: Around, on_error: OnError
+        self,
+        spec: ConsumerSpec,
+        context: CallContext,
+        around: Around,
+        on_error: OnError,
+        work: Work | None = None,
     ) -> None:
         self.spec = spec
-        self.meter = HandlerMeter(spec.name, "consumer", spec.topic, spec.group)
+        self.work: Work = work or ConsumerWork(spec, context)
+        self.meter = HandlerMeter(spec.name, self.work.kind, spec.topic, spec.group)
         self._context, self._around, self._on_error = context, around, on_error
         self._mq = context.mq
         self.topics: dict[str, asyncio.Task[None]] = {}
@@ -96,6 +134,11 @@ class ConsumerRun:
             topic=spec.topic,
             group=spec.group,
         )
+
+    def hurry(self) -> None:
+        """What is being worked on need not be waited for when it is stopped."""
+        for one in self._open.values():
+            one._grace = 0.0
 
     async def stop(self) -> None:
         """Take no new messages, and wait for those being worked on as long as `grace` allows."""
@@ -212,14 +255,9 @@ class ConsumerRun:
                 await self._handle(message)
 
     async def _handle(self, message: Delivery) -> None:
-        caller = self.spec.caller
-        call = Invocation(self.spec.name, "consumer", (message,))
-
-        async def work() -> Any:
-            value = decoded(message, caller.value_type) if caller.wants_value else None
-            return await caller.call(self._context, Call(message, value))
-
-        await self._around_call(call, work)
+        work = self.work
+        call = Invocation(self.spec.name, work.kind, (message,), work.task_id(message))
+        await self._around_call(call, lambda: work.perform(call))
 
     async def _around_call(self, call: Invocation, work: Callable[[], Awaitable[Any]]) -> None:
         """Call the handler with all that goes with it, count it, and pass on its error."""
@@ -235,6 +273,7 @@ class ConsumerRun:
             dead = is_last(self.spec.retrying, call.message, error)
             meter.fell(clock.monotonic() - began, is_dead=dead, count=len(call.messages))
             await self._around.error(call, error)
+            await self.work.failed(call, error, dead)
             self._on_error(error)
             raise
         else:

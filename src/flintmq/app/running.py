@@ -5,16 +5,29 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ..client.client import Client
+from ..errors import FlintError
 from .calling import CallContext
-from .consuming import ConsumerRun
+from .cancels import CancelBook
+from .claims import sweep_claims
+from .consuming import ConsumerRun, pause
 from .dependencies import AppScope
+from .desk import allow_deliveries, task_topic
 from .figures import HandlerFigures
+from .joining import JOIN_SPEC, JoinWork
+from .middleware import Around
+from .tasks import Task
+from .working import TaskWork
 
 if TYPE_CHECKING:
     from .app import App
+
+
+SWEEP_SECONDS = 600.0
+"""How often workers look for claims of unique tasks that are over by their time."""
 
 
 class RunningApp:
@@ -26,25 +39,66 @@ class RunningApp:
         self.on_error: list[Callable[[Exception], None]] = []
         """Called with what handlers raise: a test wants to see it."""
         threads = sum(one.concurrency for one in app.consumers)
+        threads += sum(one.spec.consumer.concurrency for one in app.tasks.values())
         self._pool = ThreadPoolExecutor(max(1, threads), thread_name_prefix="flintmq-handler")
         self._scope = AppScope()
-        self.context = CallContext(app.mq, self._scope, self._pool)
+        self.context = CallContext(app.mq, self._scope, self._pool, {type(app): app})
+        self._cancels = CancelBook(app.mq)
         self.consumers = [
             ConsumerRun(spec, self.context, app.around, self._failed) for spec in app.consumers
         ]
+        self.tasks = [self._task_run(task) for task in app.tasks.values()]
+        self.consumers += self.tasks
+        self._joins = JoinWork(app.desk)
+        self._joining = ConsumerRun(JOIN_SPEC, self.context, Around(), self._failed, self._joins)
+        self._sweeping: asyncio.Task[None] | None = None
+
+    def _task_run(self, task: Task[Any, Any]) -> ConsumerRun:
+        work = TaskWork(task.spec, self.context, self.app.desk, self._cancels)
+        spec = task.spec.consumer
+        return ConsumerRun(spec, self.context, self.app.around, self._failed, work)
 
     def _failed(self, error: Exception) -> None:
         for callback in self.on_error:
             callback(error)
 
     async def start(self) -> None:
+        if self.tasks:
+            await self._start_tasks()
         for one in self.consumers:
             await one.start()
+
+    async def _start_tasks(self) -> None:
+        desk = self.app.desk
+        for task in self.app.tasks.values():
+            retries = task.spec.consumer.retrying.retries or 0
+            await desk.make_topic(task.spec.topic, task_topic(retries))
+            await allow_deliveries(self.mq, task.spec.topic, retries)
+        await self._joins.make_topic()
+        await self._cancels.start()
+        await self._joining.start()
+        self._sweeping = asyncio.create_task(self._keep_sweeping())
+
+    async def _keep_sweeping(self) -> None:
+        """Remove claims of unique tasks that are over by their time."""
+        topics = [one.spec.topic for one in self.app.tasks.values() if one.spec.unique_for]
+        while topics:
+            for topic in topics:
+                with suppress(FlintError):  # while the connection is lost, for example
+                    await sweep_claims(self.mq, topic)
+            await pause(self.mq.clock, SWEEP_SECONDS)
 
     async def stop(self) -> None:
         """Drain all handlers, at once."""
         try:
-            await asyncio.gather(*(one.stop() for one in self.consumers))
+            if self._sweeping is not None:
+                self._sweeping.cancel()
+                await asyncio.wait([self._sweeping])
+            joining = [self._joining] if self.tasks else []
+            for one in joining:
+                one.hurry()
+            await asyncio.gather(*(one.stop() for one in [*self.consumers, *joining]))
+            await self._cancels.stop()
         finally:
             await self._scope.until.aclose()
             self._pool.shutdown(wait=False)

@@ -244,8 +244,10 @@ class ReplicatedBroker:
     async def stats_of(self, names: Sequence[str]) -> list[TopicStats | None]:
         return await self._look(lambda broker: broker.stats_of(names))
 
-    async def definitions(self, kind: str, topic: str | None = None) -> list[Definition]:
-        return await self._look(lambda broker: broker.definitions(kind, topic))
+    async def definitions(
+        self, kind: str, topic: str | None = None, name: str | None = None
+    ) -> list[Definition]:
+        return await self._look(lambda broker: broker.definitions(kind, topic, name))
 
     async def define(
         self, kind: str, topic: str, name: str, value: bytes | None, version: int | None = None

@@ -47,9 +47,15 @@ class DefinitionVerbs:
             )
         return await self._deliverer.test(topic, group)
 
-    async def definitions(self, kind: str, topic: str | None = None) -> list[Definition]:
+    async def definitions(
+        self, kind: str, topic: str | None = None, name: str | None = None
+    ) -> list[Definition]:
         self._shard.check_open()
-        return self._shard.state.definitions.of(kind, topic)
+        known = self._shard.state.definitions
+        if topic is None or name is None:
+            return [one for one in known.of(kind, topic) if name in (None, one.name)]
+        found = known.get(kind, topic, name)
+        return [] if found is None else [found]
 
     async def define(
         self, kind: str, topic: str, name: str, value: bytes | None, version: int | None = None

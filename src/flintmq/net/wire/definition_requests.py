@@ -10,6 +10,7 @@ from .control import Control
 class DefinitionsRequest(Control):
     kind: str
     topic: Any = None
+    name: str | None = None
 
 
 class WebhookStatesRequest(Control):
