@@ -153,7 +153,7 @@ class Task(Generic[P, R]):
         priority: int = 0,
         **kwargs: Any,
     ) -> TaskStep[R]:
-        """A call as part of a chain or group: `flintmq.chain(resize.step(path), upload.step())`.
+        """A call in a chain or group: `flintmq.chain(resize.step(path), upload.step())`.
 
         The first argument that is left open gets the result of what came before.
         """

@@ -126,5 +126,5 @@ def group(*steps: TaskStep[R] | Iterable[TaskStep[R]]) -> TaskGroup[R]:
 
 
 def chain(*parts: TaskStep[Any] | TaskGroup[Any]) -> TaskChain[Any]:
-    """Tasks that follow one another: `flintmq.chain(fetch.step(url), resize.step(width=100))`."""
+    """Tasks that follow one another: `flintmq.chain(fetch.step(url), resize.step())`."""
     return TaskChain(parts)
