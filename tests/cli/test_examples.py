@@ -64,7 +64,12 @@ REQUESTS = [line for line in EXAMPLES if "flintmq request" in line]
 REPLIES = [line for line in EXAMPLES if line.startswith("flintmq reply")]
 """It takes two: one asks, one answers."""
 
-NOT_HERE = ("flintmq blip ", "flintmq pipeline run ", "flintmq pipeline export ")
+NOT_HERE = (
+    "flintmq blip ",
+    "flintmq pipeline run ",
+    "flintmq pipeline test ",
+    "flintmq pipeline export ",
+)
 ELSEWHERE_TYPED = [line for line in EXAMPLES if any(name in line for name in NOT_HERE)]
 """They need Spark, or a broker with BlipMQ's port: tests/pipeline and tests/servers/blip
 type them."""

@@ -7,6 +7,7 @@ from .command_group import LazyGroup
 COMMANDS = {
     "run": "Run a pipeline, once or until stopped.",
     "check": "List all errors in a pipeline.",
+    "test": "Run the tests in a pipeline file.",
     "plan": "Draw a pipeline.",
     "ls": "List the pipelines of a directory, with their lag.",
     "new": "Write a sample pipeline.",
@@ -23,6 +24,7 @@ command = LazyGroup(
 Examples:
   flintmq pipeline new totals
   flintmq pipeline check orders.toml --quick
+  flintmq pipeline test orders.toml
   flintmq pipeline run orders.toml --once
 """,
 )

@@ -18,7 +18,7 @@ from .shared import output_option, show, write_new
 def command(name: str, is_yaml: bool, output: str) -> int:
     """Write NAME.toml: a sample pipeline, with comments, that counts orders by region.
 
-    It runs as it is. An existing file is not overwritten.
+    It runs as it is, and has a test. An existing file is not overwritten.
 
     \b
     Examples:
@@ -35,5 +35,6 @@ def command(name: str, is_yaml: bool, output: str) -> int:
     return show(
         output,
         {"file": str(path), "name": path.stem},
-        f"Wrote {path}. Run it: `flintmq pipeline run {path} --once`",
+        f"Wrote {path}. Test it: `flintmq pipeline test {path}`. Run it: `flintmq pipeline run "
+        f"{path} --once`",
     )

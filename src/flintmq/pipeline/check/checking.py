@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from ..define.definition import FilePlace, Pipeline, Sink, Source, Step
 from ..define.graph import inputs_of, is_stream, reaches
 from ..define.problems import Defect, PipelineInvalid, in_order
+from .cases import case_problems
 from .parts import line_of, place_in, wrong_servers
 from .sinks import sink_problems
 from .sources import source_problems
@@ -56,6 +57,8 @@ def _problems_of_the_whole(pipeline: Pipeline) -> Iterator[Defect]:
     if not circles:
         yield from _unused(pipeline)
         yield from _nothing_flows(pipeline)
+        for case in pipeline.tests.values():
+            yield from case_problems(pipeline, case)
 
 
 def _names(pipeline: Pipeline) -> Iterator[Defect]:

@@ -22,6 +22,8 @@ OutputMode = Literal["append", "update", "complete"]
 FileFormat = Literal["parquet", "json", "csv"]
 StepFunction = Callable[..., "DataFrame"]
 """Takes the frames of its step's `inputs`, in order, and returns one."""
+GivenRow = Mapping[str, Any] | str
+"""Columns, or a value as it is in a message."""
 BatchFunction = Callable[["DataFrame", int], None]
 """Takes the rows of a micro-batch and its number, as in Spark's foreachBatch."""
 
@@ -158,6 +160,41 @@ class Sink:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CaseBatch:
+    """Rows that arrive together in a test, and those that are to come out of it."""
+
+    after: Annotated[Text, "how long after the micro-batch before it, as `10 minutes`"] = None
+    given: Annotated[Mapping[str, tuple[GivenRow, ...]], "rows that arrive, by source"] = empty()
+    expected: Annotated[
+        Mapping[str, tuple[GivenRow, ...]],
+        "rows written since the last micro-batch with expected ones, by sink",
+    ] = empty()
+    place: FilePlace = NOWHERE
+    places: FilePlaces = field(default_factory=dict, repr=False, compare=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A test: rows of sources, and the rows that flows are to write for them."""
+
+    name: str
+    time: Annotated[
+        str, "the time when the first rows arrive; `2026-01-01T00:00:00+00:00` by default"
+    ] = "2026-01-01T00:00:00+00:00"
+    set: Annotated[Mapping[str, str], "values of parameters"] = empty()
+    given: Annotated[
+        Mapping[str, tuple[GivenRow, ...]], "rows by source, if there is one micro-batch"
+    ] = empty()
+    expected: Annotated[
+        Mapping[str, tuple[GivenRow, ...]], "rows by sink, if there is one micro-batch"
+    ] = empty()
+    batches: Annotated[tuple[CaseBatch, ...], "several micro-batches, in order"] = ()
+    error: Annotated[Text, "a part of the error that is to end the flow"] = None
+    place: FilePlace = NOWHERE
+    places: FilePlaces = field(default_factory=dict, repr=False, compare=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
     """Sources and steps by name, and a flow for each sink."""
 
@@ -172,5 +209,6 @@ class Pipeline:
     """Settings of Spark."""
     parameters: Mapping[str, str] = empty()
     """The values of the parameters."""
+    tests: Mapping[str, Case] = empty()
     place: FilePlace = NOWHERE
     places: FilePlaces = field(default_factory=dict, repr=False, compare=False)

@@ -10,16 +10,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields
 from typing import Annotated, Any, Literal, get_args, get_origin
 
-from .definition import Sink, Source, Step, Watermark
+from .definition import Case, CaseBatch, GivenRow, Sink, Source, Step, Watermark
 
 KeyKind = Literal[
     "text", "texts", "number", "whole number", "true or false", "table", "table of texts",
-    "watermark", "tables",
+    "watermark", "tables", "rows", "batches",
 ]  # fmt: skip
-"""`texts` is a list of texts, or one text; `table` has any values; `tables` has tables."""
+"""`texts` is a list of texts, or one text; `table` has any values; `tables` has tables; `rows` has
+lists of rows by name, or files of JSON lines beside the pipeline file."""
 KINDS: dict[Any, KeyKind] = {
     tuple[str, ...]: "texts", float: "number", int: "whole number", bool: "true or false",
     Mapping[str, Any]: "table", Mapping[str, str]: "table of texts", Watermark: "watermark",
+    Mapping[str, tuple[GivenRow, ...]]: "rows", tuple[CaseBatch, ...]: "batches",
 }  # fmt: skip
 """By the type of a field; everything else is text."""
 NAMES = {"takes": "from", "is_static": "static"}
@@ -41,12 +43,14 @@ class FileKey:
         return self.field or self.name
 
 
-def keys_of(model: type[Source | Step | Sink | Watermark]) -> Iterator[FileKey]:
+def keys_of(model: type[Source | Step | Sink | Watermark | Case | CaseBatch]) -> Iterator[FileKey]:
     """A key for every field with a meaning."""
     for one in fields(model):
         if get_origin(one.type) is Annotated:
             declared, meaning = get_args(one.type)
-            kind = next((part for part in get_args(declared) if part in KINDS), declared)
+            kind = declared
+            if declared not in KINDS:
+                kind = next((part for part in get_args(declared) if part in KINDS), declared)
             yield FileKey(
                 NAMES.get(one.name, one.name),
                 KINDS.get(kind, "text"),
@@ -65,6 +69,7 @@ TOP = (
     FileKey("sources", "tables", "where rows come from, by name", is_needed=True),
     FileKey("steps", "tables", "tables made from other tables, by name"),
     FileKey("sinks", "tables", "where rows go, by name; each is a flow", is_needed=True),
+    FileKey("tests", "tables", "given and expected rows, for `flintmq pipeline test`"),
     FileKey("spark", "table", 'settings of Spark: `"spark.sql.shuffle.partitions" = 8`'),
 )
 PARAMETER = (
@@ -76,6 +81,8 @@ WATERMARK = tuple(keys_of(Watermark))
 SOURCE = (FileKey("topic", "text", "a topic"), *keys_of(Source))
 STEP = tuple(keys_of(Step))
 SINK = tuple(keys_of(Sink))
+CASE = tuple(keys_of(Case))
+CASE_BATCH = tuple(keys_of(CaseBatch))
 
 SECTIONS = {
     "the file": TOP,
@@ -84,4 +91,6 @@ SECTIONS = {
     "steps": STEP,
     "sinks": SINK,
     "watermark": WATERMARK,
+    "tests": CASE,
+    "batches": CASE_BATCH,
 }

@@ -6,6 +6,7 @@ whether the pipeline makes sense.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -14,12 +15,22 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ...config.documents import DocumentNode, FileUnreadable, Spot, read_document
-from .definition import FilePlace, Pipeline, Sink, Source, Step, Watermark
-from .keys import PARAMETER, SINK, SOURCE, STEP, TOP, WATERMARK, FileKey
+from .definition import (
+    Case,
+    CaseBatch,
+    FilePlace,
+    GivenRow,
+    Pipeline,
+    Sink,
+    Source,
+    Step,
+    Watermark,
+)
+from .keys import CASE, CASE_BATCH, PARAMETER, SINK, SOURCE, STEP, TOP, WATERMARK, FileKey
 from .parameters import NAME, Filled, Parameter, fill, values_of, variable_of
 from .problems import Defect, PipelineInvalid, in_order, meant
 
-T = TypeVar("T", Source, Step, Sink)
+T = TypeVar("T", Source, Step, Sink, Case)
 
 A_FILE = "a pipeline file"
 
@@ -50,6 +61,12 @@ def read_parameters(path: Path) -> dict[str, Parameter]:
     """The parameters that a file declares, even if something else is wrong with it."""
     document = read_document(path, A_FILE)
     return _PipelineReader(str(path), document, {}, {}).parameters
+
+
+def read_cases(path: Path) -> dict[str, Case]:
+    """The tests that a file declares, even if something else is wrong with it."""
+    reader = _PipelineReader(str(path), read_document(path, A_FILE), {}, {})
+    return dict(reader.pipeline.tests)
 
 
 def _unreadable(text: str, path: Path) -> Defect:
@@ -90,6 +107,7 @@ class _PipelineReader:
             sources=self._all(document, "sources", self._source),
             steps=self._all(document, "steps", self._step),
             sinks=self._all(document, "sinks", self._sink),
+            tests=self._all(document, "tests", self._case),
             spark=self._settings(document.entries.get("spark")),
             parameters=self._values,
             place=FilePlace(file, *document.key_spots.get("name", Spot(1, 1))),
@@ -274,6 +292,58 @@ class _PipelineReader:
         fields |= self._fields(node, SINK, f"the sink {name}", place)
         return Sink(name=name, place=place, places=self._places(node, SINK), **fields)
 
+    def _case(self, name: str, node: DocumentNode, place: FilePlace) -> Case:
+        self._check_keys(node, CASE, "a test")
+        fields = self._fields(node, CASE, f"the test {name}", place)
+        return Case(name=name, place=place, places=self._places(node, CASE), **fields)
+
+    def _batch(self, node: DocumentNode) -> CaseBatch:
+        if not isinstance(node.value, dict):
+            raise _UnfitEntry("a list of tables")
+        place = self._place(node.spot)
+        self._check_keys(node, CASE_BATCH, "a batch")
+        fields = self._fields(node, CASE_BATCH, "a batch", place)
+        return CaseBatch(place=place, places=self._places(node, CASE_BATCH), **fields)
+
+    def _rows(self, node: DocumentNode) -> dict[str, tuple[GivenRow, ...]]:
+        """Lists of rows by name; a text names a file of JSON lines beside the pipeline file."""
+        if not isinstance(node.value, dict):
+            raise _UnfitEntry("a table of lists of rows")
+        rows: dict[str, tuple[GivenRow, ...]] = {}
+        for name, inner in node.entries.items():
+            if isinstance(inner.value, str):
+                rows[name] = self._rows_of_file(inner)
+            elif isinstance(inner.value, list) and all(
+                isinstance(item.value, dict | str) for item in inner.items
+            ):
+                rows[name] = tuple(self._plain(item) for item in inner.items)
+            else:
+                self._wrong(
+                    inner.spot,
+                    f"the rows of {name} must be a list of tables and texts, or a file, not "
+                    f"{_said(inner.value)}",
+                )
+        return rows
+
+    def _rows_of_file(self, node: DocumentNode) -> tuple[GivenRow, ...]:
+        path = Path(self._file).parent / self._fill(node).text
+        try:
+            lines = path.read_text(encoding="utf-8").splitlines()
+        except (OSError, ValueError) as error:
+            self._wrong(node.spot, f"cannot read {path}: {getattr(error, 'strerror', error)}")
+            return ()
+        rows: list[GivenRow] = []
+        for number, line in enumerate(lines, start=1):
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line)
+            except ValueError as error:
+                self._wrong(FilePlace(str(path), number), f"not JSON: {error}")
+                continue
+            rows.append(row if isinstance(row, dict | str) else line)
+        return tuple(rows)
+
     def _settings(self, node: DocumentNode | None) -> dict[str, Any]:
         """Settings of Spark; also written as `[spark.sql.shuffle] partitions = 2`."""
         if node is None:
@@ -341,6 +411,11 @@ class _PipelineReader:
                 return self._plain(node) if key.kind == "table" else self._texts(node, key.name)
             case "watermark":
                 return self._watermark(node)
+            case "rows":
+                return self._rows(node)
+            case "batches":
+                nodes = node.items if isinstance(value, list) else (node,)
+                return tuple(self._batch(one) for one in nodes)
             case "tables":
                 raise AssertionError("sections are read on their own")
 

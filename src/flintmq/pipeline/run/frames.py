@@ -17,7 +17,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ...errors import InvalidRequest
 from ...spark.columns import HEADERS, SCHEMA
@@ -61,6 +61,12 @@ def java_session(spark: SparkSession) -> Any:
     return spark._jsparkSession
 
 
+class GivenReading(Protocol):
+    """Reads a source from elsewhere: given rows, in a test."""
+
+    def __call__(self, source: Source, *, is_static: bool, with_headers: bool) -> DataFrame: ...
+
+
 class Frames:
     """Builds the tables of a flow."""
 
@@ -70,9 +76,10 @@ class Frames:
         pipeline: Pipeline,
         flow: Flow,
         access: AccessOptions | None = None,
+        given: GivenReading | None = None,
     ) -> None:
         self._spark, self._pipeline, self._flow = spark, pipeline, flow
-        self._access = access or {}
+        self._access, self._given = access or {}, given
         self.of: dict[str, DataFrame] = {}
 
     def built(self) -> DataFrame:
@@ -118,9 +125,11 @@ class Frames:
             ) from error
 
     def _read(self, source: Source, *, is_static: bool, with_headers: bool = False) -> DataFrame:
+        if self._given is not None:
+            return self._given(source, is_static=is_static, with_headers=with_headers)
         reader: Any = self._spark.read if is_static else self._spark.readStream
         if source.files is not None:
-            return _files(self._spark, reader, source, is_static=is_static)
+            return files_of(self._spark, reader, source, path_of(source.files), is_static=is_static)
         options = source_options(
             self._pipeline, source, self._access, self._flow.group(source.name)
         )
@@ -348,10 +357,12 @@ def _watermarked(frame: DataFrame, watermark: Watermark | None) -> DataFrame:
 # --- files
 
 
-def _files(spark: SparkSession, reader: Any, source: Source, *, is_static: bool) -> DataFrame:
+def files_of(
+    spark: SparkSession, reader: Any, source: Source, path: str, *, is_static: bool
+) -> DataFrame:
+    """The rows of the files in a directory."""
     from pyspark.sql import functions
 
-    path = path_of(source.files or "")
     if not is_static and source.max_per_batch is not None:
         reader = reader.option("maxFilesPerTrigger", source.max_per_batch)
     is_parquet = source.file_format == "parquet"

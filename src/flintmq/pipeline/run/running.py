@@ -134,7 +134,7 @@ def run(
                 config=settings_of(pipeline),
                 log_file=log_file,
             )
-    _make_active(spark)
+    make_active(spark)
     with ExitStack() as left, stopped_by_signals(stop), quiet_spark():
         starting = _Starting(spark, pipeline, once=once, access=access or {}, show=show or _shown)
         flows = flows_of(pipeline)
@@ -144,7 +144,7 @@ def run(
             _forget(spark, pipeline, flows, tell)
         watched: list[Watched] = []
         left.callback(_stop_all, watched)
-        with _settings(spark, settings_of(pipeline)):
+        with session_settings(spark, settings_of(pipeline)):
             prepared = [(flow, *starting.prepared(flow)) for flow in flows]
         for flow, writer, gate in prepared:
             lag = Lag(pipeline, flow, access or {})
@@ -174,7 +174,7 @@ def _ended(watched: list[Watched], *, is_done: bool) -> Ended:
     return "done" if is_done else "stopped"
 
 
-def _make_active(spark: SparkSession) -> None:
+def make_active(spark: SparkSession) -> None:
     """Spark looks for data sources in the session of the current thread, which may not be the one
     that made the session."""
     classes = jvm_of(spark)
@@ -277,7 +277,7 @@ class _Starting:
     def started(self, flow: Flow, writer: Any) -> Any:
         """The running query. It uses the settings that the session has now."""
         try:
-            with _settings(self._spark, settings_of(self._pipeline)):
+            with session_settings(self._spark, settings_of(self._pipeline)):
                 return writer.start()
         except Exception as error:
             raise InvalidRequest(
@@ -303,7 +303,7 @@ def _forget(
 
 
 @contextmanager
-def _settings(spark: SparkSession, wanted: Mapping[str, SparkSetting]) -> Iterator[None]:
+def session_settings(spark: SparkSession, wanted: Mapping[str, SparkSetting]) -> Iterator[None]:
     """Set what queries use when they start; the session gets its own settings back."""
     before: dict[str, str | None] = {}
     for name, value in wanted.items():

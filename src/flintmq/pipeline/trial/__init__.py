@@ -1,0 +1,1 @@
+"""Tests of a pipeline: given rows in, found rows compared with expected ones."""
