@@ -19,7 +19,7 @@ ORDERS = Source(name="orders", topics=("orders",), schema="id bigint, at timesta
 
 
 def lines(root: Path, source: Source, *batches: tuple[GivenRow, ...]) -> list[str]:
-    given = GivenFiles(None, root)  # type: ignore[arg-type]  # writing needs no Spark
+    given = GivenFiles(None, root)  # writing needs no Spark
     for rows in batches:
         given.put(source, rows, NOW)
     return [line for path in sorted(root.rglob("*.*")) for line in path.read_text().splitlines()]
