@@ -39,6 +39,7 @@ NOT_WITH_STOPS = {
     "test_the_same_holds_for_a_feed": _LIVE,
     "test_publish_many_at_qos_0_stores_nothing": _LIVE,
     "test_sending_at_qos_0_reaches_live_feeds_only": _LIVE,
+    "test_a_delay_takes_as_long_for_live_feeds": _LIVE,
     "test_a_feed_gets_what_goes_to_any_partition": _LIVE,
     "test_filters_work_over_partitions": _LIVE,
     "test_live_feeds_hear_of_a_commit": _LIVE,

@@ -11,6 +11,8 @@ import pytest
 import flintmq
 from flintmq.testing import ManualClock
 
+from .queues import deleted
+
 
 @pytest.fixture(autouse=True)
 def _on_disk(url: str) -> None:
@@ -23,6 +25,17 @@ async def stored(path: Path, topic: str = "orders") -> list[bytes]:
         return list((await reader.read_batch(10_000, timeout=0)).values)
 
 
+async def backed_up(mq: flintmq.Client, path: Path) -> Path:
+    """Where a backup was made. One whose leader was lost is not known to be whole: another is made
+    at another place."""
+    try:
+        await mq.backup(path)
+    except flintmq.OutcomeUnknown:
+        path = path.with_name(f"{path.name}-again")
+        await mq.backup(path)
+    return path
+
+
 async def test_a_backup_opens_as_what_was_there(mq: flintmq.Client, tmp_path: Path) -> None:
     await mq.create_topic("orders", retention_count=7)
     await mq.publish_batch("orders", [b"%d" % number for number in range(10)])
@@ -31,17 +44,17 @@ async def test_a_backup_opens_as_what_was_there(mq: flintmq.Client, tmp_path: Pa
         await reader.read_batch(4)
         await reader.commit()
 
-    await mq.backup(tmp_path / "backup")
+    backup = await backed_up(mq, tmp_path / "backup")
     await mq.publish("orders", b"later")
 
     # What is staged must not have rested for years: the backup is of the clock's time.
-    async with flintmq.connect(f"file://{tmp_path}/backup", clock=ManualClock()) as copy:
+    async with flintmq.connect(f"file://{backup}", clock=ManualClock()) as copy:
         assert (await copy.topic_info("orders")).options.retention_count == 7
         async with copy.reader("orders", name="r") as reader:
             assert list((await reader.read_batch(100)).values) == [b"7", b"8", b"9"]
         (receipt,) = await copy.commit("job", 3, [0])
         assert receipt.offset == 10
-    assert (await stored(tmp_path / "backup"))[-1] == b"staged"
+    assert (await stored(backup))[-1] == b"staged"
 
 
 async def test_publishing_goes_on_while_a_backup_is_made(
@@ -53,10 +66,12 @@ async def test_publishing_goes_on_while_a_backup_is_made(
         for number in range(1, 50):
             await mq.publish("orders", b"%d" % number)
 
-    await asyncio.gather(publish(), mq.backup(tmp_path / "a"), mq.backup(tmp_path / "b"))
+    _, *backups = await asyncio.gather(
+        publish(), backed_up(mq, tmp_path / "a"), backed_up(mq, tmp_path / "b")
+    )
 
-    for name in ("a", "b"):
-        copied = await stored(tmp_path / name)
+    for backup in backups:
+        copied = await stored(backup)
         assert copied == [b"%d" % number for number in range(len(copied))]
         assert copied
 
@@ -77,7 +92,7 @@ async def test_progress_is_in_the_log(
 ) -> None:
     await mq.publish("orders", b"0")
     with caplog.at_level(logging.INFO, logger="flintmq"):
-        await mq.backup(str(tmp_path / "backup"))
+        await backed_up(mq, tmp_path / "backup")
 
     assert "1 of 1 segments" in caplog.text
     assert "done" in caplog.text
@@ -87,12 +102,12 @@ async def test_what_a_backup_was_made_of_may_go_afterwards(
     mq: flintmq.Client, tmp_path: Path
 ) -> None:
     await mq.publish("orders", b"0")
-    await mq.backup(tmp_path / "backup")
-    await mq.delete_topic("orders")
-    await mq.backup(tmp_path / "empty")
+    backup = await backed_up(mq, tmp_path / "backup")
+    await deleted(mq)
+    empty = await backed_up(mq, tmp_path / "empty")
 
-    assert await stored(tmp_path / "backup") == [b"0"]
-    assert not list((tmp_path / "empty" / "segments").iterdir())
+    assert await stored(backup) == [b"0"]
+    assert not list((empty / "segments").iterdir())
 
 
 async def test_a_backup_on_a_restart_goes_on_where_it_was(tmp_path: Path) -> None:

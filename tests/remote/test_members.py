@@ -33,6 +33,28 @@ async def test_a_lease_is_kept_while_a_connection_comes_back(url: str, proxy: Pr
         assert (stats.position, stats.redelivered, stats.in_flight) == (1, 0, 1)
 
 
+async def test_a_nack_whose_answer_was_lost_is_done(
+    url: str, proxy: Proxy, server: NativeServer
+) -> None:
+    async with flintmq.connect(url) as mq:
+        await mq.publish("jobs", b"0")
+        (found,) = await mq.poll("jobs", "workers", 1)
+        proxy.silent.add("down")
+        nacking = asyncio.create_task(found.nack(delay=3600))
+
+        async def is_nacked() -> bool:
+            return (await server.broker.group_stats("jobs", "workers")).delayed == 1
+
+        await until(is_nacked, "the broker was not asked")
+        for session in list(server.sessions.values()):
+            session.end()  # as another leader, it knows nothing of what it has answered
+        proxy.silent.clear()
+        proxy.cut()
+
+        await nacking
+        assert await is_nacked()
+
+
 async def test_who_stays_away_longer_loses_its_leases(
     url: str, proxy: Proxy, server: NativeServer
 ) -> None:

@@ -31,6 +31,7 @@ from .link import SessionLost
 from .requests import RemoteRequests
 from .waiting import SentRequest
 
+_GIVES_BACK = ("nack", "release")
 _HELD_LOOK = 64
 """From how many grants on it is looked which of them have run out."""
 
@@ -161,6 +162,7 @@ class RemoteMember:
         self, how: str, leases: Sequence[Lease], seconds: float = 0.0, reason: str = ""
     ) -> None:
         until = self._requests.until()
+        is_repeat = False
         while True:
             number = await self._joined(until)
             try:
@@ -170,8 +172,12 @@ class RemoteMember:
                     until=until,
                 )
             except SessionLost:
+                is_repeat = True
                 continue
             except (LeaseLost, asyncio.CancelledError) as error:
+                if is_repeat and how in _GIVES_BACK and isinstance(error, LeaseLost):
+                    self._let_go(leases)
+                    return  # it is back, by what was asked first or because the lease is over
                 if how != "extend":
                     self._let_go(leases)
                 elif isinstance(error, LeaseLost):
