@@ -34,7 +34,7 @@ LAYERS = [
     {"adapters"},
     {"cli"},
 ]  # fmt: skip
-ROOMS_OF_PIPELINES = ["define", "check", "draw", "run", "trial", "export", "builder"]
+ROOMS_OF_PIPELINES = ["define", "check", "draw", "lake", "run", "trial", "export", "builder"]
 FORWARDS = "spark.pipeline"
 """Names that users know stand there for what lies higher up; nothing else does."""
 LAYER_OF = {part: layer for layer, parts in enumerate(LAYERS) for part in parts}

@@ -115,6 +115,15 @@ FROM = ('from = "large"', "    from: large")
 INPUTS = ('inputs = ["sums"]', "    inputs: [sums]")
 NAME = ('name = "totals"', "name: totals")
 
+
+def as_table(toml: str, yaml: str) -> Edit:
+    """The sink is a table instead of a topic."""
+    return Edit(
+        ('topic = "orders.large"\nkey = "region"', toml),
+        ("topic: orders.large\n    key: region", yaml.replace("\n", "\n    ")),
+    )
+
+
 # fmt: off
 MISTAKES = [
     Mistake("a key that is none", added(NAME, 'chekpoint = "x"', "chekpoint: x"), at=("2:1", "2:1"),
@@ -122,7 +131,7 @@ MISTAKES = [
     Mistake("a key that is none of a source", added(TOPIC, "max_per_bach = 5", "max_per_bach: 5"), at=("9:1", "10:5"),
         said="a source has no 'max_per_bach'; did you mean max_per_batch?"),
     Mistake("a key that is like no other", added(OUT, "zzz = 1", "zzz: 1"), at=("26:1", "27:5"),
-        said="a sink has no 'zzz'; known are from, topic, parquet, json, console, foreach, servers, key, format, rate, pace, speed, partition_by, compact, arguments, mode, trigger, options"),
+        said="a sink has no 'zzz'; known are from, topic, parquet, json, delta, iceberg, console, foreach, servers, key, format, rate, pace, speed, partition_by, compact, keep_versions, arguments, mode, trigger, options"),
     Mistake("no name", Edit(('name = "totals"\n', ""), ("name: totals\n", "")), at=("1:1", "1:1"),
         said="a pipeline needs 'name': its name, in groups of the broker and checkpoints"),
     Mistake("a name that is none", text("name", "totals", "my totals"), at=("1:8", "1:7"),
@@ -200,9 +209,9 @@ MISTAKES = [
     Mistake("a function that is not there", text("function", "large.py:large", "large.py:lage"), at=("20:12", "20:15"),
         said="large.py has no function 'lage'; did you mean large?"),
     Mistake("no destination", Edit(('topic = "orders.large"\nkey = "region"\n', ""), ("    topic: orders.large\n    key: region\n", "")), at=("23:8", "24:3"),
-        said='the sink large needs one of topic, parquet, json, console and foreach, and has none'),
+        said='the sink large needs one of topic, parquet, json, delta, iceberg, console and foreach, and has none'),
     Mistake("two destinations", added(KEY, 'parquet = "x"', "parquet: x"), at=("27:11", "28:14"),
-        said='the sink large needs one of topic, parquet, json, console and foreach, not topic and parquet'),
+        said='the sink large needs one of topic, parquet, json, delta, iceberg, console and foreach, not topic and parquet'),
     Mistake("a sink that takes what is not there", text("from", "large", "larg"), at=("24:8", "25:11"),
         said="unknown source or step 'larg'; did you mean large?"),
     Mistake("a sink that takes nothing", Edit(('from = "large"\n', ""), ("    from: large\n", "")), at=("23:8", "24:3"),
@@ -227,6 +236,28 @@ MISTAKES = [
         said='the source orders is static and cannot have a watermark; remove watermark, or static'),
     Mistake("nothing but a table", Edit(('watermark = { column = "at", delay = "10 seconds" }', "static = true"), ("watermark: { column: at, delay: 10 seconds }", "static: true")), at=("24:8", "25:11"),
         said='the sink large takes large, which reads only static sources; make one of them a stream: remove static'),
+]
+
+DELTA = ('delta = "./lake"\n', "delta: ./lake\n")
+MISTAKES += [
+    Mistake("a table where Delta has none", as_table('delta = "hdfs://lake/orders"', "delta: hdfs://lake/orders"), at=("25:9", "26:12"),
+        said="Delta tables cannot be at hdfs:; use a directory, or one of s3://, s3a://, gs://, az://, abfs://, abfss://, adl://, file://"),
+    Mistake("an option of a table that is none", as_table(DELTA[0] + 'options = { aws_regin = "eu" }', DELTA[1] + "options: { aws_regin: eu }"), at=("26:13", "27:16"),
+        said="options: unknown option 'aws_regin'; did you mean aws_region?"),
+    Mistake("a name of no Iceberg table", as_table('iceberg = "orders"', "iceberg: orders"), at=("25:11", "26:14"),
+        said="'orders' is not the name of an Iceberg table; write namespace.table; its place comes from the catalog in options"),
+    Mistake("a property of no catalog", as_table('iceberg = "a.b"\noptions = { warehose = "x" }', "iceberg: a.b\noptions: { warehose: x }"), at=("26:13", "27:16"),
+        said="options: unknown option 'warehose'; did you mean warehouse?"),
+    Mistake("old versions that are kept too shortly", as_table(DELTA[0] + 'keep_versions = "5 minutes"', DELTA[1] + "keep_versions: 5 minutes"), at=("26:17", "27:20"),
+        said="keep_versions must be at least 1 hour: readers and other writers use files so young; use for example '7 days'"),
+    Mistake("a time of versions that is none", as_table(DELTA[0] + 'keep_versions = "7d"', DELTA[1] + "keep_versions: 7d"), at=("26:17", "27:20"),
+        said="keep_versions must be a time such as '10 seconds', not '7d'; did you mean '7 days'?"),
+    Mistake("a part of a time that is none", as_table(DELTA[0] + 'partition_by = ["week(at)"]', DELTA[1] + "partition_by: [week(at)]"), at=("26:17", "27:20"),
+        said="'week(at)' is not a partition: write a column, or one of year(at), month(at), day(at), hour(at)"),
+    Mistake("a part of what is no time", Edit(('from = "large"\ntopic = "orders.large"\nkey = "region"', 'from = "orders"\ndelta = "./lake"\npartition_by = ["day(region)"]'), ("from: large\n    topic: orders.large\n    key: region", "from: orders\n    delta: ./lake\n    partition_by: [day(region)]")), at=("26:17", "27:20"),
+        said="partition_by: day(region) needs a timestamp, and region is string; cast it in a step, or use another column"),
+    Mistake("a table that is to be changed", as_table(DELTA[0] + 'mode = "update"', DELTA[1] + "mode: update"), at=("26:8", "27:11"),
+        said="tables can only be appended to, which mode update cannot do; use mode = 'append' with a watermark on the source, or write to a topic"),
 ]
 
 QUERY = "select region, count(*) as n"

@@ -36,10 +36,10 @@ def test_its_page_has_its_parameters_and_a_command(path: Path) -> None:
     assert set(settings) <= set(read_parameters(path))
 
 
-def test_there_are_ten_and_a_page_for_each() -> None:
+def test_there_are_eleven_and_a_page_for_each() -> None:
     names = {
         "archive", "replay", "rollup", "sessions", "dedupe", "enrich", "join", "cdc",
-        "dead-letters", "anomalies",
+        "dead-letters", "anomalies", "lake",
     }  # fmt: skip
     assert set(PAGES) >= names
     assert {path.stem for path in EXAMPLES} == names | {"replay-topic"}

@@ -87,6 +87,10 @@ class IntoParquet(IntoFiles, total=False):
     compact: bool
 
 
+class IntoTable(IntoParquet, total=False):
+    keep_versions: str | None
+
+
 class OntoConsole(SinkKeywords, total=False):
     mode: OutputMode
 
@@ -194,6 +198,15 @@ class PipelineBuilder:
     def to_json(self, directory: str, **how: Unpack[IntoFiles]) -> PipelineBuilder:
         """Write rows to files of JSON lines."""
         return self._with_sink(how, json=directory)
+
+    def to_delta(self, table: str, **how: Unpack[IntoTable]) -> PipelineBuilder:
+        """Append rows to a Delta table, each exactly once: a directory or URL (`s3://...`)."""
+        return self._with_sink(how, delta=table)
+
+    def to_iceberg(self, table: str, **how: Unpack[IntoTable]) -> PipelineBuilder:
+        """Append rows to an Iceberg table, `namespace.table`, each exactly once; `options` are the
+        properties of its catalog."""
+        return self._with_sink(how, iceberg=table)
 
     def to_console(self, **how: Unpack[OntoConsole]) -> PipelineBuilder:
         """Print rows to the terminal."""

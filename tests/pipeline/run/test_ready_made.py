@@ -105,6 +105,28 @@ def test_archive_and_replay(spark: Any, ready: Ready, topic: str, tmp_path: Path
     assert replayed[-1].timestamp - replayed[0].timestamp >= 0.9 * (times[-1] - times[0]) / span
 
 
+def test_lake(spark: Any, ready: Ready, topic: str, tmp_path: Path) -> None:
+    deltalake = pytest.importorskip("deltalake")
+    ready.mq.create_topic(topic)
+    parts = [some_orders(60, apart=100), some_orders(60, apart=100, first=60)]
+    settings = {"input": topic, "table": tmp_path / "lake", "batch": 25}
+    ready.run("lake", **settings)
+    for part in parts:
+        ready.publish(topic, part, key="region")
+        ready.run("lake", **settings)
+
+    rows = deltalake.DeltaTable(tmp_path / "lake").to_pyarrow_table().to_pylist()
+    with ready.mq.reader(topic) as reader:
+        by_offset = {message.offset: message for message in reader.read_batch(10_000)}
+    assert sorted(row["id"] for row in rows) == sorted(row["id"] for row in only_rows(*parts))
+    assert len({row["offset"] for row in rows}) == len(rows)
+    for row in rows:
+        message = by_offset[row["offset"]]
+        assert (decoded(message.value)["id"], message.key) == (row["id"], row["key"])
+        assert row["published_day"] == row["published"].date()
+    assert sorted(ready.values(f"{topic}.bad")) == sorted(bad_of(*parts))
+
+
 def test_replay_of_a_topic(spark: Any, ready: Ready, topic: str) -> None:
     ready.mq.create_topic(topic)
     settings = {"input": topic, "output": f"{topic}.again", "rate": 400, "batch": 60}

@@ -153,7 +153,7 @@ def _nothing_flows(pipeline: Pipeline) -> Iterator[Defect]:
 def _shared_directories(pipeline: Pipeline) -> Iterator[Defect]:
     seen: dict[str, str] = {}
     for sink in pipeline.sinks.values():
-        for field in ("parquet", "json"):
+        for field in ("parquet", "json", "delta"):
             directory = getattr(sink, field)
             if directory is None:
                 continue

@@ -10,13 +10,12 @@ from ...errors import FlintError
 from ...patterns import matches
 from ...spark.connecting import BrokerSettings
 from ..define.definition import FilePlace, Pipeline, Sink, Source, Step, Watermark
+from ..define.durations import DURATION
 from ..define.graph import tables
 from ..define.problems import Defect, meant
 from ..define.schemas import has
 
 FUNCTION = re.compile(r"(?:[^:]+\.py|[A-Za-z_][\w.]*):[A-Za-z_]\w*")
-_UNIT = r"(?:microsecond|millisecond|second|minute|hour|day|week)s?"
-DURATION = re.compile(rf"(?:interval\s+)?\d+\s+{_UNIT}(?:\s+\d+\s+{_UNIT})*", re.IGNORECASE)
 
 OURS = {
     "servers": "servers",

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 
 from ...errors import InvalidRequest
 from ...patterns import check_name
 from ...spark.write_options import WRITE_OPTIONS
 from ..define.definition import Pipeline, Sink
+from ..define.durations import DURATION
 from ..define.graph import reaches, tables
+from ..define.partitions import partition_of
 from ..define.problems import Defect, meant
 from ..define.schemas import columns_of_source, has
 from .parts import (
     AVRO_SCHEMA,
-    DURATION,
     names_of,
     no_duration,
     place_in,
@@ -24,8 +26,10 @@ from .parts import (
     wrong_options,
     wrong_servers,
 )
+from .table_sinks import table_problems
 
-DESTINATIONS = ("topic", "parquet", "json", "console", "foreach")
+DESTINATIONS = ("topic", "parquet", "json", "delta", "iceberg", "console", "foreach")
+TABLES = ("delta", "iceberg")
 OF_DESTINATION = {
     "key": ("topic",),
     "format": ("topic",),
@@ -33,8 +37,9 @@ OF_DESTINATION = {
     "pace": ("topic",),
     "speed": ("topic",),
     "servers": ("topic",),
-    "partition_by": ("parquet", "json"),
-    "compact": ("parquet",),
+    "partition_by": ("parquet", "json", *TABLES),
+    "compact": ("parquet", *TABLES),
+    "keep_versions": TABLES,
     "arguments": ("foreach",),
 }
 
@@ -68,17 +73,34 @@ def _destination(pipeline: Pipeline, sink: Sink, destination: str) -> Iterator[D
                 f"{destination}",
                 f"remove {field}",
             )
-    if destination in ("parquet", "json") and sink.mode != "append":
+    if destination in ("parquet", "json", *TABLES) and sink.mode != "append":
+        what = "tables" if destination in TABLES else "files"
         yield Defect(
             place_in(sink, "mode"),
-            f"files can only be appended to, which mode {sink.mode} cannot do",
+            f"{what} can only be appended to, which mode {sink.mode} cannot do",
             "use mode = 'append' with a watermark on the source, or write to a topic",
         )
     if destination == "foreach":
         yield from wrong_function(sink, "foreach", sink.foreach)
     if destination == "topic":
         yield from _into_topic(pipeline, sink)
+    if destination in TABLES:
+        yield from table_problems(sink)
+    yield from _partitions(sink)
     yield from _columns_named(pipeline, sink)
+
+
+def _partitions(sink: Sink) -> Iterator[Defect]:
+    names: set[str] = set()
+    for number, text in enumerate(sink.partition_by):
+        place = sink.places.get(f"partition_by.{number}", place_in(sink, "partition_by"))
+        defects = list(wrong(place, partial(partition_of, text)))
+        yield from defects
+        if not defects:
+            name = partition_of(text).name.lower()
+            if name in names:
+                yield Defect(place, f"partition_by has {text} twice", "remove one of them")
+            names.add(name)
 
 
 def _into_topic(pipeline: Pipeline, sink: Sink) -> Iterator[Defect]:
@@ -131,7 +153,20 @@ def _columns_named(pipeline: Pipeline, sink: Sink) -> Iterator[Defect]:
 def missing_columns(sink: Sink, columns: Mapping[str, str]) -> Iterator[Defect]:
     """Columns that a sink uses and its rows do not have."""
     named = [("key", sink.key), ("pace", sink.pace)]
-    named += [(f"partition_by.{n}", column) for n, column in enumerate(sink.partition_by)]
+    for number, text in enumerate(sink.partition_by):
+        try:
+            one = partition_of(text)
+        except InvalidRequest:  # said before
+            continue
+        named.append((f"partition_by.{number}", one.column))
+        kinds = {name.lower(): kind.lower() for name, kind in columns.items()}
+        kind = kinds.get(one.column.lower())
+        if kind is not None and not one.fits(kind):
+            yield Defect(
+                sink.places.get(f"partition_by.{number}", place_in(sink, "partition_by")),
+                f"partition_by: {text} needs a timestamp, and {one.column} is {kind}",
+                "cast it in a step, or use another column",
+            )
     for field, column in named:
         if column is not None and not has(columns, column):
             word = field.partition(".")[0]

@@ -122,7 +122,7 @@ class Step:
 class Sink:
     """Where the rows of one source or step go: a flow, with its own query and checkpoint.
 
-    One of `topic`, `parquet`, `json`, `console` and `foreach` is set.
+    One of `topic`, `parquet`, `json`, `delta`, `iceberg`, `console` and `foreach` is set.
     """
 
     name: str
@@ -130,6 +130,10 @@ class Sink:
     topic: Annotated[Text, "write to a topic, exactly once"] = None
     parquet: Annotated[Text, "write Parquet files to this directory"] = None
     json: Annotated[Text, "write JSON files to this directory"] = None
+    delta: Annotated[Text, "append to the Delta table here, made if need be"] = None
+    iceberg: Annotated[Text, "append to this Iceberg table, `namespace.table`, made if need be"] = (
+        None
+    )
     console: Annotated[bool, "print to the terminal"] = False
     foreach: Annotated[
         str | BatchFunction | None,
@@ -143,8 +147,16 @@ class Sink:
         Text, "for a topic: timestamp column; rows are sent as far apart as their times"
     ] = None
     speed: Annotated[float, "with `pace`: speed-up factor"] = 1.0
-    partition_by: Annotated[tuple[str, ...], "for files: columns that become directories"] = ()
-    compact: Annotated[bool, "for Parquet: merge small files of a partition"] = False
+    partition_by: Annotated[
+        tuple[str, ...],
+        "for files and tables: columns, or parts of a time: `year(at)`, `month(at)`, `day(at)`, "
+        "`hour(at)`",
+    ] = ()
+    compact: Annotated[bool, "for Parquet, Delta and Iceberg: merge small files"] = False
+    keep_versions: Annotated[
+        Text,
+        "for Delta and Iceberg: delete what only versions older than this need, as `7 days`",
+    ] = None
     arguments: Annotated[Mapping[str, Any], "for foreach: keyword arguments of the function"] = (
         empty()
     )

@@ -135,6 +135,8 @@ def about_sink(sink: Sink) -> tuple[str, ...]:
         first = f"topic {sink.topic}"
     elif sink.parquet is not None or sink.json is not None:
         first = f"{'parquet' if sink.parquet else 'json'} {sink.parquet or sink.json}"
+    elif sink.delta is not None or sink.iceberg is not None:
+        first = f"{'delta' if sink.delta else 'iceberg'} {sink.delta or sink.iceberg}"
     elif sink.console:
         first = "console"
     elif isinstance(sink.foreach, str):

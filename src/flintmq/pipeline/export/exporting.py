@@ -114,6 +114,9 @@ def _sink_cannot(pipeline: Pipeline, sink: Sink) -> Iterator[Defect]:
     yield from _secrets(sink)
     if sink.foreach is not None:
         yield _no(sink, "foreach", "foreach", "write to a topic or to files")
+    for field in ("delta", "iceberg"):
+        if getattr(sink, field) is not None:
+            yield _no(sink, field, f"{field} tables", "write to a topic or to files")
     if sink.mode != "append":
         yield _no(sink, "mode", f"mode {sink.mode}", "use append")
     if sink.format != "json":

@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..define.definition import BatchFunction
+from ..define.partitions import partitions_of
+from ..lake.fitting import with_parts
 from .landing import FileChanges, Landing, files_below, local_directory
 
 if TYPE_CHECKING:
@@ -86,7 +88,7 @@ class Archive:
         self._landing = Landing(directory, owner)
         self._mark = re.sub(r"[^0-9A-Za-z]", "", owner)[:8]
         self._format, self._suffix = format, f".{format}"
-        self._partition_by, self._options = list(partition_by), dict(options or {})
+        self._partitions, self._options = partitions_of(partition_by), dict(options or {})
         self._is_compacted = compact and format == "parquet"
         self._files_max, self._bytes_max = files_max, bytes_max
 
@@ -103,9 +105,10 @@ class Archive:
         staged = self._landing.ready(f"batch-{number}")
         # Spark's default is a type of its own, which other readers misread.
         frame.sparkSession.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+        frame = with_parts(frame, self._partitions)
         writer = frame.write.format(self._format).mode("overwrite").options(**self._options)
-        if self._partition_by:
-            writer = writer.partitionBy(*self._partition_by)
+        if self._partitions:
+            writer = writer.partitionBy(*(one.name for one in self._partitions))
         writer.save(f"file://{staged}")
         moves = []
         touched = set()

@@ -179,6 +179,10 @@ def target_of(sink: Sink) -> tuple[str, str]:
         return "parquet", path_of(sink.parquet)
     if sink.json is not None:
         return "json", path_of(sink.json)
+    if sink.delta is not None:
+        return "delta", path_of(sink.delta)
+    if sink.iceberg is not None:
+        return "iceberg", sink.iceberg
     if sink.console:
         return "console", ""
     return "foreach", sink.foreach if isinstance(sink.foreach, str) else "a function"

@@ -298,8 +298,9 @@ def _forget(
             files = directory(spark, to)
             if files.names():
                 tell(f"flow {flow.name!r}: its files were moved to {files.set_aside()}")
-        elif kind == "topic" and had_begun:
-            tell(f"flow {flow.name!r}: topic {to!r} keeps its rows, and gets them again")
+        elif kind in ("topic", "delta", "iceberg") and had_begun:
+            what = "topic" if kind == "topic" else "table"
+            tell(f"flow {flow.name!r}: {what} {to!r} keeps its rows, and gets them again")
 
 
 @contextmanager

@@ -4,6 +4,7 @@
     topic, update, complete   every micro-batch is a transaction in the broker: exactly once
     topic with rate or pace   from the driver, numbered, so that the broker drops duplicates
     parquet, json             plain files, exactly once (`archiving`)
+    delta, iceberg            a commit for every micro-batch, exactly once (`lake`)
     console                   a line for each row
     foreach                   a function of the user, which may get a micro-batch twice
 
@@ -15,16 +16,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ...errors import InvalidRequest
 from ...spark.decoding import value_of
 from ...spark.write_columns import COLUMNS
 from ..define import loading as named
 from ..define.definition import Pipeline, Sink
+from ..define.durations import seconds_of
 from ..define.flows import Flow
+from ..lake.delta import DeltaTarget
+from ..lake.iceberg import IcebergTarget
 from .archiving import ArchiveFormat, into_directory
-from .frames import AccessOptions, broker_options
+from .frames import AccessOptions, broker_options, path_of
 from .pacing import into_topic_paced
 from .stopping import BatchGate
 
@@ -67,6 +71,8 @@ class Writing:
             return self._to_topic(frame)
         if sink.parquet is not None or sink.json is not None:
             return self._to_files(frame)
+        if sink.delta is not None or sink.iceberg is not None:
+            return self._to_table(frame)
         if sink.console:
             return self._each_batch(frame, self._print)
         assert sink.foreach is not None, "checked before"
@@ -121,6 +127,18 @@ class Writing:
         )
         return self._each_batch(frame, write)
 
+    # --- tables
+
+    def _to_table(self, frame: DataFrame) -> Any:
+        target = table_of(self._sink, self._transaction)
+        try:
+            target.check(frame)
+        except InvalidRequest as error:
+            raise InvalidRequest(
+                f"{self._sink.place}: sink {self._sink.name!r}: {error}"
+            ) from error
+        return self._each_batch(frame, target.write)
+
     # --- everything else
 
     def _each_batch(self, frame: DataFrame, function: Callable[[DataFrame, int], None]) -> Any:
@@ -140,6 +158,35 @@ class Writing:
             self._show(self._flow.name, line)
         if len(lines) > SHOWN_MAX:
             self._show(self._flow.name, f'"... more than {SHOWN_MAX} rows in batch {number}"')
+
+
+class LakeTable(Protocol):
+    """A table that takes each micro-batch once."""
+
+    def check(self, frame: DataFrame) -> None: ...
+    def write(self, frame: DataFrame, number: int) -> None: ...
+
+
+def table_of(sink: Sink, application: str) -> LakeTable:
+    keep_seconds = None if sink.keep_versions is None else seconds_of(sink.keep_versions)
+    if sink.delta is not None:
+        return DeltaTarget(
+            path_of(sink.delta),
+            application=application,
+            partition_by=sink.partition_by,
+            compact=sink.compact,
+            keep_seconds=keep_seconds,
+            options=sink.options,
+        )
+    assert sink.iceberg is not None, "one of them"
+    return IcebergTarget(
+        sink.iceberg,
+        application=application,
+        partition_by=sink.partition_by,
+        compact=sink.compact,
+        keep_seconds=keep_seconds,
+        options=sink.options,
+    )
 
 
 def messages_of(
