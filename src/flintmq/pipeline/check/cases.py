@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from ..define.definition import Case, CaseBatch, Pipeline, Source
+from ..define.durations import DURATION
 from ..define.flows import flows_of
 from ..define.problems import Defect, meant
 from ..define.schemas import columns_of_source, has
-from .parts import DURATION, is_time, no_duration
+from .parts import is_time, no_duration
 
 
 def case_problems(pipeline: Pipeline, case: Case) -> Iterator[Defect]:
