@@ -19,6 +19,7 @@ from ..client.subscription import Subscription
 from ..errors import InvalidRequest, MissingExtra
 from ..model import Seconds, check_priority, seconds
 from .latest import LatestValues
+from .queues import make_queue
 
 try:
     from taskiq import AckableMessage, AsyncBroker, AsyncResultBackend, TaskiqResult
@@ -70,6 +71,7 @@ class FlintBroker(AsyncBroker):
         self._mq: Client | None = None
         self._until_shutdown = AsyncExitStack()
         self._subscription: Subscription | None = None
+        self._made: set[str] = set()
         self.ticks: dict[str, int] = {}
         """Of schedules whose task is about to be sent: which time it is. Sent again with the same
         tick, by whomever, it is the same task."""
@@ -104,8 +106,12 @@ class FlintBroker(AsyncBroker):
         schedule = labels.get("schedule_id")
         if schedule is not None and (tick := self.ticks.pop(schedule, None)) is not None:
             said |= {"producer": f"taskiq-schedule-{schedule}", "sequence": tick}
+        topic = str(labels.get("queue_name") or self.topic)
+        if topic not in self._made:
+            await make_queue(self.mq, topic, self.group)
+            self._made.add(topic)
         await self.mq.publish(
-            str(labels.get("queue_name") or self.topic),
+            topic,
             message.message,
             headers={"task_id": message.task_id, "task_name": message.task_name},
             **said,
@@ -113,6 +119,7 @@ class FlintBroker(AsyncBroker):
 
     async def listen(self) -> AsyncGenerator[bytes | AckableMessage, None]:
         if self._subscription is None:
+            await make_queue(self.mq, self.topic, self.group)
             # Not closed before shutdown: tasks that run are acknowledged by it.
             self._subscription = await self._until_shutdown.enter_async_context(
                 self.mq.subscribe(self.topic, self.group, **self._subscribing)
