@@ -6,8 +6,9 @@ from typing import Literal, Protocol, get_args
 
 import msgspec
 
+NodeDisk = Literal["ok", "full", "stalled"]
 NodeRole = Literal["leader", "follower", "learner", "down"]
-ClusterVerb = Literal["status", "add", "remove", "replace", "transfer"]
+ClusterVerb = Literal["status", "add", "remove", "replace", "transfer", "finalize"]
 VERBS: tuple[ClusterVerb, ...] = get_args(ClusterVerb)
 
 
@@ -43,6 +44,19 @@ class NodeStatus(msgspec.Struct, kw_only=True):
     """How many entries it has yet to apply, or on a view of the leader's alone, to store."""
     why: str = ""
     """Why it is down, or waits."""
+    version: str = ""
+    """Of its FlintMQ."""
+    level: int | None = None
+    """The highest level of features that it knows."""
+    disk: NodeDisk = "ok"
+    """A node whose disk is full or stalled does not lead."""
+    clock_ms: int | None = None
+    """How far its clock is ahead of the leader's, or behind if negative."""
+    round_trip_ms: int | None = None
+    life: str = ""
+    """Another one after each start."""
+    differs: bool = False
+    """Whether its copy is not that of the others: it was stopped."""
 
 
 class GroupStatus(msgspec.Struct, kw_only=True):
@@ -59,6 +73,8 @@ class ClusterStatus(msgspec.Struct, kw_only=True):
     has_quorum: bool
     nodes: list[NodeStatus]
     groups: list[GroupStatus]
+    level: int = 1
+    """Of features that are in use; `finalize` raises it."""
 
 
 class ClusterApi(Protocol):

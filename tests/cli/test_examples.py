@@ -52,11 +52,20 @@ OF_PROCESSES = [line for line in EXAMPLES if "--processes" in line]
 """They need a broker that runs: several processes use it."""
 
 CLUSTERS = [line for line in EXAMPLES if "flintmq cluster run" in line]
-OF_CLUSTERS = [line for line in EXAMPLES if "flintmq cluster status" in line]
+OF_CLUSTERS = [
+    line
+    for line in EXAMPLES
+    if "--run" not in line
+    and any(
+        f"flintmq cluster {verb}" in line
+        for verb in ("status", "doctor", "restart-plan", "finalize")
+    )
+]
 OF_MEMBERS = [
     line
     for line in EXAMPLES
     if any(f"flintmq cluster {verb} " in line for verb in ("add", "remove", "replace", "transfer"))
+    or "flintmq cluster restart-plan --run" in line
 ]
 """They need nodes that come and go: tests/cluster has those."""
 
@@ -261,4 +270,5 @@ def test_the_cluster_of_the_example_starts_shows_its_nodes_and_stops(
             process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
     assert shown
-    assert all(one.code == 0 and b"leader" in one.out for one in shown), shown
+    assert [one for one in shown if one.code] == []
+    assert any(b"leader" in one.out for one in shown), shown

@@ -132,6 +132,18 @@ def test_versions_that_do_not_meet_end_with_a_remedy() -> None:
         meet(*pair(hellos=(hello(1)._replace(version_min=7, version_max=9), hello(2))))
 
 
+def test_a_node_of_an_earlier_level_is_taken_until_the_cluster_is_finalized() -> None:
+    old = hello(2)._replace(version_max=1)
+    dialler, answerer = pair(hellos=(hello(1)._replace(version_min=1, version_max=2), old))
+    meet(dialler, answerer)
+    assert dialler.is_done
+    assert answerer.is_done
+
+    with pytest.raises(TurnedAway, match=r"levels 1 to 1 .* the other 2 to 2; update") as refused:
+        meet(*pair(hellos=(hello(1)._replace(version_min=2, version_max=2), old)))
+    assert refused.value.reason == GoodbyeReason.VERSION
+
+
 def test_a_refusal_in_the_place_of_a_hello_is_heard_in_pieces_too() -> None:
     dialler, _ = pair()
     goodbye = encode_goodbye(GoodbyeReason.CLOSING, "closing")

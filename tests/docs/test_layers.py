@@ -20,7 +20,7 @@ SOURCE = Path(flintmq.__file__).parent
 LAYERS = [
     {
         "errors", "installing", "compiled", "sources_only", "amounts", "clock", "patterns", "model",
-        "group_model", "cluster_model", "webhook_model", "batch",
+        "group_model", "cluster_model", "cluster_advice", "webhook_model", "batch",
         "rows", "arrow", "access", "fsync_policy", "broker_api", "config", "observe", "loop",
         "net.tls",
     },

@@ -12,6 +12,10 @@ COMMANDS = {
     "remove": "Take a node out of the cluster.",
     "replace": "Have a blank node take the place of a lost one.",
     "transfer": "Have another node lead.",
+    "doctor": "Check a cluster, and say what to do.",
+    "restart-plan": "Restart the nodes in a safe order.",
+    "recover": "Go on with one node, where a majority is lost for good.",
+    "finalize": "After an upgrade: use what is new.",
 }
 
 command = LazyGroup(

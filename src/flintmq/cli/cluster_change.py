@@ -10,6 +10,8 @@ from ..net.remote.tls import ClientTls
 from .connecting import Target, run_async
 from .shared import show
 
+STATUS_SECONDS = 5.0
+
 
 def ask_cluster(
     target: Target, verb: ClusterVerb, name: str = "", address: str = ""
@@ -25,6 +27,17 @@ async def asked(
     try:
         await broker.open()
         return await ask(broker)
+    finally:
+        await broker.close()
+
+
+async def cluster_now(target: Target) -> ClusterStatus:
+    """As whoever leads knows it; where nobody leads, as the node that was asked."""
+    broker = remote(target, target.url, timeout=STATUS_SECONDS)
+    broker.link.dialer.follows = False
+    try:
+        await broker.open()
+        return await broker.cluster("status")
     finally:
         await broker.close()
 

@@ -44,7 +44,7 @@ class LazyGroup(CommandGroup):
     """Imports the module of a command when it is called: help stays fast.
 
     `sections` has the commands by heading, each with its line of help. The module of a command is
-    `prefix` and its name.
+    `prefix` and its name, with _ for -.
     """
 
     def __init__(
@@ -60,7 +60,8 @@ class LazyGroup(CommandGroup):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self._names:
             return None
-        found: click.Command = import_module(f".{self._prefix}{cmd_name}", __package__).command
+        module = f".{self._prefix}{cmd_name}".replace("-", "_")
+        found: click.Command = import_module(module, __package__).command
         return found
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

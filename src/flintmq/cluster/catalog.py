@@ -31,6 +31,7 @@ from ..raft.membership import (
     Transition,
     add_learner,
 )
+from .levels import LEVEL
 
 NODES_MAX = 64
 MEMBER, LEAVING, REMOVED = "member", "leaving", "removed"
@@ -41,9 +42,11 @@ Nodes = Mapping[int, NodeEntry]
 class ClusterCatalog:
     """The nodes as far as they are applied here; before that, as the node file has them."""
 
-    def __init__(self, known: Iterable[NodeEntry] = ()) -> None:
+    def __init__(self, known: Iterable[NodeEntry] = (), level: int = LEVEL) -> None:
         self.on_changed: list[Callable[[], object]] = []
         self.nodes: Nodes = {}
+        self.level = level
+        """Of the cluster: see levels.py. It only grows."""
         self.know(known)
 
     def know(self, known: Iterable[NodeEntry], own: int = 0) -> None:
@@ -55,6 +58,13 @@ class ClusterCatalog:
     def applied(self, nodes: Nodes) -> None:
         if nodes and (not self._own or self._own in nodes):  # else nobody has filled it in yet
             self.nodes = dict(nodes)
+            for tell in self.on_changed:
+                tell()
+
+    def raised(self, level: int) -> None:
+        """The cluster has that level."""
+        if level > self.level:
+            self.level = level
             for tell in self.on_changed:
                 tell()
 

@@ -19,6 +19,7 @@ from ..storage.filesystem import FileSystem
 from ..storage.group_files import files_of
 from ..storage.manifest import read_manifest, write_manifest
 from .identity import ClusterMember, NodeFile, NodeRecord, NodeStanding, draw_incarnation
+from .levels import LEVEL
 from .storage import found, is_member, members_bytes
 
 
@@ -45,6 +46,7 @@ async def make_cluster(filesystem: FileSystem, name: str, address: str) -> NodeR
                 members=members,
                 asker=incarnation,
                 incarnations=(incarnation,),
+                level=LEVEL,
             )
             file.write(record)
         manifest = read_manifest(files_of(filesystem, 0)) if has_data else None

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 
+from ..cluster_model import NodeDisk
 from ..observe.logs import event
 
 _log = logging.getLogger(__name__)
@@ -40,6 +41,10 @@ class DiskHealth:
     def flags(self) -> int:
         return IS_FULL * self.is_full | IS_STALLED * self.is_stalled
 
+    @property
+    def shown(self) -> NodeDisk:
+        return shown_disk(self.flags)
+
     def look(self, submitted: int, durable: int, *, is_full: bool) -> bool:
         """How far writes were handed in and are durable, by their tickets. Whether the disk has
         to be tried: it hangs, and nothing waits for it that would show that it is over."""
@@ -56,6 +61,10 @@ class DiskHealth:
         if self.is_stalled and self._run >= QUICK_RUN:
             self.is_stalled = False
         return self.is_stalled and durable >= submitted
+
+
+def shown_disk(flags: int) -> NodeDisk:
+    return "full" if flags & IS_FULL else "stalled" if flags & IS_STALLED else "ok"
 
 
 def tell_fitness(disk: DiskHealth, node: int) -> None:

@@ -28,6 +28,7 @@ from typing import TypeAlias
 import msgspec
 
 from .identity import Members, NodeRecord, NodeStanding, draw_incarnation, id_of
+from .levels import LEVEL
 
 FORMER_MAX = 64
 
@@ -47,6 +48,8 @@ class Adopt(msgspec.Struct, frozen=True, tag="adopt", tag_field="t"):
     cluster: bytes
     members: Members
     asker: int
+    level: int = 1
+    """Of the cluster that is founded."""
 
 
 class Confirm(msgspec.Struct, frozen=True, tag="confirm", tag_field="t"):
@@ -181,6 +184,7 @@ class FoundingNode:
             members=request.members,
             asker=request.asker,
             former_askers=former,
+            level=min(request.level, LEVEL),
         )
         return Agreed(self.incarnation)
 
@@ -266,7 +270,7 @@ class Decider:
             return None
         asker = self._node.incarnation
         if len(self._incarnations) < len(self.members):
-            return len(self._incarnations) + 1, Adopt(self.cluster, self.members, asker)
+            return len(self._incarnations) + 1, Adopt(self.cluster, self.members, asker, LEVEL)
         at = self._confirmed
         return at + 1, Confirm(self.cluster, asker, self._incarnations[at])
 

@@ -21,7 +21,6 @@ from .peer_frames import (
     HEAD_BYTES,
     HELLO_BYTES,
     MAGIC,
-    VERSION,
     FrameKind,
     GoodbyeReason,
     PeerFrame,
@@ -103,23 +102,27 @@ class Handshake:
     def _met(self, said: bytes) -> bytes:
         """Their hello is here."""
         theirs = decode_hello(said)
-        if not theirs.version_min <= VERSION <= theirs.version_max:
+        ours = self._ours
+        if not max(ours.version_min, theirs.version_min) <= min(
+            ours.version_max, theirs.version_max
+        ):
             raise _away(
                 GoodbyeReason.VERSION,
-                f"one node speaks version {VERSION} of the protocol between nodes, the other "
-                f"{theirs.version_min} to {theirs.version_max}; update the older of the two",
+                f"one node has levels {ours.version_min} to {ours.version_max} of the cluster's "
+                f"features, the other {theirs.version_min} to {theirs.version_max}; update the "
+                "older of the two",
             )
         if not self._is_dialler:
             self._ours = self._ours._replace(line=theirs.line)
         elif theirs.line != self._ours.line:
             raise _away(GoodbyeReason.LINE, f"it answers for a line of kind {theirs.line.name}")
         self.theirs = theirs
-        ours = encode_hello(self._ours)
-        self._hellos = (ours, said) if self._is_dialler else (said, ours)
+        hello = encode_hello(self._ours)
+        self._hellos = (hello, said) if self._is_dialler else (said, hello)
         if self._key is None:
             self._over()
         if not self._is_dialler:
-            return ours
+            return hello
         return b"" if self._key is None else self._proof(self._key, DIALLER)
 
     def _proved(self, frame: PeerFrame) -> bytes:

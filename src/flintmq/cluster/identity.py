@@ -19,13 +19,12 @@ from ..batch.checksum import crc32c
 from ..cluster_model import NodeEntry
 from ..errors import Corrupt, InvalidRequest, UnsupportedFormat
 from ..storage.filesystem import FileLock, FileSystem, read_file, replace_file
+from .levels import LEVEL
 
 NODE_FILE = "node"
 NODE_LOCK = "node.lock"
 MAGIC = b"FLND"
 VERSION = 1
-LEVEL = 1
-"""The level of features this FlintMQ has."""
 _HEAD = Struct("<4sIII")
 
 
@@ -40,6 +39,8 @@ class NodeStanding(StrEnum):
     """It has an id; its directory may still be blank."""
     MEMBER = "member"
     REMOVED = "removed"
+    RECOVERING = "recovering"
+    """`cluster recover` was begun and not finished."""
 
 
 class ClusterMember(msgspec.Struct, frozen=True, order=True):
@@ -65,7 +66,8 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Those before it. They are gone, and what still arrives of them is not heard."""
     incarnations: tuple[int, ...] = ()
     """Of all founders, in the order of the members; known once the cluster is founded."""
-    level: int = LEVEL
+    level: int = 1
+    """Of the cluster, as far as this node has heard."""
     id: int = 0
     """Of a node that has joined; of a founder 0."""
     nodes: tuple[NodeEntry, ...] = ()
@@ -139,9 +141,15 @@ def read_record(filesystem: FileSystem) -> NodeRecord | None:
     if version != VERSION:
         raise UnsupportedFormat(f"{where} was written by a newer FlintMQ (version {version})")
     try:
-        return msgspec.msgpack.decode(body, type=NodeRecord)
+        record = msgspec.msgpack.decode(body, type=NodeRecord)
     except msgspec.DecodeError as error:
         raise UnsupportedFormat(f"{where} was written by a newer FlintMQ ({error})") from None
+    if record.level > LEVEL:
+        raise UnsupportedFormat(
+            f"{where} is of a cluster of level {record.level}, and this FlintMQ knows level "
+            f"{LEVEL} at most; update it"
+        )
+    return record
 
 
 def check_alone(filesystem: FileSystem) -> None:

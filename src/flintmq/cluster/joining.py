@@ -52,6 +52,8 @@ class Admitted(msgspec.Struct, frozen=True, tag="admitted", tag_field="t"):
     cluster: bytes
     node: int
     nodes: list[NodeEntry]
+    level: int = 1
+    """Of the cluster."""
 
 
 class AskThere(msgspec.Struct, frozen=True, tag="there", tag_field="t"):
@@ -133,7 +135,9 @@ class Admissions:
             return NotYet(str(error))
         if entry is None:
             return NotYet("the leader writes it down")
-        return Admitted(self._cluster, entry.id, list(self._catalog.nodes.values()))
+        return Admitted(
+            self._cluster, entry.id, list(self._catalog.nodes.values()), self._catalog.level
+        )
 
     def _known(self, question: MembershipQuestion) -> JoinAnswer:
         if question.cluster != self._cluster:
@@ -207,6 +211,7 @@ async def join(
         cluster=answer.cluster,
         id=answer.node,
         nodes=tuple(answer.nodes),
+        level=answer.level,
     )
     file.write(record)
     event(

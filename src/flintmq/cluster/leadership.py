@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
+from .. import __version__
 from ..broker_api import BrokerApi
 from ..cluster_model import ClusterStatus, ClusterVerb, GroupStatus, NodeEntry, NodeRole, NodeStatus
 from ..config.kinds import Address, NodeName, UnfitValue, shown_address
@@ -25,9 +26,11 @@ from ..raft import Status
 from ..rows import Decoder
 from .bootstrap import PEER_PORT
 from .catalog import ClusterCatalog
+from .disk_health import DiskHealth, shown_disk
 from .identity import NodeRecord
+from .levels import LEVEL, highest, too_old
 from .members import ClusterMembers
-from .peers import Peers
+from .peers import Peers, PeerState
 
 _log = logging.getLogger(__name__)
 
@@ -41,6 +44,7 @@ class LedNode(Protocol):
     id: int
 
     members: ClusterMembers
+    disk: DiskHealth
 
     @property
     def local(self) -> BrokerApi: ...
@@ -163,9 +167,28 @@ class ClusterLeadership:
                 await members.remove(name)
             case "transfer":
                 members.transfer(name)
+            case "finalize":
+                await members.finalize(self._next_level())
             case "status":
                 pass
         return self.status()
+
+    def _fitness(self) -> DiskHealth:
+        assert self._node is not None
+        return self._node.disk
+
+    def _next_level(self) -> int:
+        """Raises InvalidRequest where a node is too old, or down."""
+        status = self.status()
+        if status.level >= LEVEL:
+            return status.level
+        level = highest(status.nodes)
+        if level == status.level < LEVEL:
+            raise InvalidRequest(
+                f"the cluster stays at level {level}, since these nodes know no higher one: "
+                f"{', '.join(too_old(status.nodes, LEVEL))}; update FlintMQ there first"
+            )
+        return level
 
     def status(self) -> ClusterStatus:
         """As this node sees it: who is connected to it, and where it leads, how far they are."""
@@ -189,6 +212,7 @@ class ClusterLeadership:
             has_quorum=members.has_quorum_of(up),
             nodes=nodes,
             groups=[group],
+            level=self._catalog.level,
         )
 
     def _node_status(self, node: int, member: NodeEntry, status: Status, leader: int) -> NodeStatus:
@@ -207,9 +231,14 @@ class ClusterLeadership:
                 status.applied,
             )
             shown.behind = status.committed - status.applied
+            shown.version, shown.level = __version__, LEVEL
+            shown.life = f"{self._peers.life:x}"
+            shown.disk, shown.clock_ms = self._fitness().shown, 0
         elif peer is None or not peer.is_connected:
             shown.role, shown.why = "down", "" if peer is None else peer.why
             return shown
+        else:
+            _tell_peer(shown, peer)
         if (known := status.peers.get(node)) is not None and node != self._record.node:
             shown.behind = max(0, status.last_index - known.match)
         shown.role = _role(node, status, leader)
@@ -259,10 +288,21 @@ def _check_place(name: str, address: str) -> None:
         raise InvalidRequest(f"node {name} at {address}: {error}") from None
 
 
+def _tell_peer(shown: NodeStatus, peer: PeerState) -> None:
+    """What the peer tells of itself."""
+    shown.version, shown.life = peer.about.version, peer.life
+    shown.round_trip_ms, shown.clock_ms = peer.round_trip_ms, peer.clock_ms
+    if peer.health is not None:
+        shown.level = peer.health.level or 1
+        shown.disk = shown_disk(peer.health.flags)
+
+
 def _role(node: int, status: Status, leader: int) -> NodeRole:
     if node == leader:
         return "leader"
-    return "learner" if status.membership.is_learner(node) else "follower"
+    members = status.membership
+    # Until a joint phase is over, those that come in are not counted on yet.
+    return "follower" if node in (members.outgoing or members.voters) else "learner"
 
 
 class LeaderBroker:

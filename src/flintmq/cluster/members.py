@@ -9,7 +9,7 @@ from typing import Protocol
 
 from ..cluster_model import NodeEntry
 from ..engine.broker import Broker
-from ..engine.commands import SetNodes
+from ..engine.commands import Define, SetNodes
 from ..errors import FlintError, InvalidRequest, NotLeader
 from ..observe.logs import event, limited
 from ..raft.leader import Leader
@@ -24,6 +24,7 @@ from .catalog import (
     removed,
     replaced,
 )
+from .levels import COMMANDS_UP_TO, KIND, LEVEL, NAME, level_in, raised
 from .replicated_log import ReplicatedLog
 from .shard_host import ShardHost
 
@@ -61,6 +62,14 @@ class ClusterMembers:
         state = self._node.local.shard.state
         state.on_nodes = lambda: self.catalog.applied(state.nodes)
         self.catalog.applied(state.nodes)
+        state.definitions.on_change.append(self._defined)
+        self._defined(KIND)
+
+    def _defined(self, kind: str) -> None:
+        if kind == KIND:
+            found = self._node.local.shard.state.definitions.get(KIND, "", NAME)
+            self.catalog.raised(level_in(found))
+            self._log.level_max = COMMANDS_UP_TO[min(self.catalog.level, LEVEL)]
 
     # --- what is asked
 
@@ -86,6 +95,12 @@ class ClusterMembers:
             lambda: removed(self._nodes, name, self._node.host.raft.membership, self.live())
         )
 
+    async def finalize(self, level: int) -> None:
+        """From now on the cluster has that level: every node knows it."""
+        if level > self.catalog.level:
+            last = self._node.local.shard.state.definitions.last_version
+            await self._change(lambda: raised(level, last + 1))
+
     def transfer(self, name: str) -> None:
         self._check_leads()
         entry = named(self._nodes, name)
@@ -97,7 +112,7 @@ class ClusterMembers:
             raise InvalidRequest(f"node {name} is down, and cannot lead")
         self._node.hand_over(entry.id)
 
-    async def _change(self, decide: Callable[[], SetNodes]) -> None:
+    async def _change(self, decide: Callable[[], SetNodes | Define]) -> None:
         self._check_leads()
         if self._is_busy() or not self._nodes:
             raise InvalidRequest(BUSY)
@@ -114,7 +129,7 @@ class ClusterMembers:
     def _is_busy(self) -> bool:
         return self._changing is not None and not self._changing.done()
 
-    def _propose(self, command: SetNodes) -> asyncio.Future[None]:
+    def _propose(self, command: SetNodes | Define) -> asyncio.Future[None]:
         done = self._node.local.shard.proposer.change(command)
         assert done is not None, "a cluster's log is never instant"
         done.add_done_callback(lambda future: future.cancelled() or future.exception())

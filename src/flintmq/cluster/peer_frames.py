@@ -1,6 +1,6 @@
 """What nodes say to each other, as bytes. Pure: no socket, no clock.
 
-    hello   "FLNP" | version min u8 | version max u8 | line u8 (0 main, 1 bulk, 2 founding) | 0 u8
+    hello   "FLNP" | level min u8 | level max u8 | line u8 (0 main, 1 bulk, 2 founding) | 0 u8
             cluster id 16 B | node u64 | incarnation u64 | life u64 | nonce 16 B
 
     byte 0          4      5       6       8              12
@@ -41,9 +41,9 @@ from ..batch.checksum import crc32c
 from ..errors import MalformedFrame
 from ..net.wire.raft_messages import Buffer, decode_message, encode_message
 from ..raft import RaftMessage
+from .levels import LEVEL
 
 MAGIC = b"FLNP"
-VERSION = 1
 HELLO = Struct("<4sBBBB16sQQQ16s")
 HELLO_BYTES = HELLO.size
 PROOF_BYTES = 32
@@ -109,8 +109,10 @@ class PeerHello(NamedTuple):
     incarnation: int
     life: int
     nonce: bytes
-    version_min: int = VERSION
-    version_max: int = VERSION
+    version_min: int = 1
+    """The level of the cluster; 1 where the node belongs to none."""
+    version_max: int = LEVEL
+    """The highest level that the node knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +134,7 @@ class PeerHealth(NamedTuple):
     journal_age_ms: int = 0
     flags: int = 0
     level: int = 0
+    """The highest that the node knows; 0: 1, of an earlier version."""
     leaders: int = 0
 
 

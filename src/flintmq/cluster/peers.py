@@ -96,6 +96,9 @@ class PeerState:
     about: AboutNode = field(default_factory=AboutNode)
     health: PeerHealth | None = None
     round_trip_ms: int | None = None
+    clock_ms: int | None = None
+    """How far its clock is ahead of ours."""
+    life: str = ""
     dropped: int = 0
     why: str = "not connected yet"
     told: str = ""
@@ -126,6 +129,8 @@ class Peers:
         self._health = health or clocks
         self.belonging = Belonging()
         self.life = secrets.randbits(63) | 1
+        self.level = 1
+        """Of the cluster: who knows less is refused."""
         self.states: dict[int, PeerState] = {}
         self._listener: PeerListener | None = None
         self._server: asyncio.Server | None = None
@@ -273,7 +278,7 @@ class Peers:
 
     def _hello(self, kind: LineKind) -> PeerHello:
         nonce = secrets.token_bytes(NONCE_BYTES)
-        return PeerHello(kind, *self.belonging, self.life, nonce)
+        return PeerHello(kind, *self.belonging, self.life, nonce, version_min=self.level)
 
     def _answering(self) -> PeerLine:
         return PeerLine(self, self._hello(LineKind.MAIN), self._key)
@@ -363,7 +368,9 @@ class Peers:
             before.end(GoodbyeReason.REPLACED, "another line of this node has come")
         if kind is LineKind.MAIN:
             state.why = state.told = ""
+            state.life = f"{line.theirs.life:x}"
             line.write(encode_about(self._about()))
+            line.write(encode_ping(self._health()))
             event(
                 _log,
                 logging.INFO,
@@ -466,7 +473,9 @@ class Peers:
     def _heard_ping(self, line: PeerLine, state: PeerState, frame: PeerFrame) -> None:
         health = decode_ping(frame)
         if frame.flags & IS_PONG:
-            state.round_trip_ms = max(0, clocks().boot_ms - health.echo)
+            ours = clocks()
+            state.round_trip_ms = max(0, ours.boot_ms - health.echo)
+            state.clock_ms = health.now_ms + state.round_trip_ms // 2 - ours.now_ms
         else:
             line.write(encode_ping(self._health()._replace(echo=health.boot_ms), is_pong=True))
         state.health = health

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from math import inf
 
 from ..engine.command_log import LogEntry
-from ..engine.commands import Command, decode_command, encode_command
-from ..errors import NotLeader
+from ..engine.commands import LEVEL, Command, decode_command, encode_command
+from ..errors import InvalidRequest, NotLeader
 from ..raft import Membership
 from ..raft.messages import Payload
 from ..storage.frames import MEMBERSHIP, Record, State
@@ -40,6 +40,8 @@ class ReplicatedLog:
         self.is_behind = False
         self.changes: list[Record] = []
         """Changes of who belongs to the group, found in the journal at the start."""
+        self.level_max = LEVEL
+        """The highest level of commands that every node of the cluster knows."""
         # While we lead:
         self.leads = False
         self._last = 0
@@ -116,6 +118,11 @@ class ReplicatedLog:
         if not self.leads:
             raise NotLeader(0, 0)
         buffers = encode_command(command)
+        if buffers[0][1] > self.level_max:
+            raise InvalidRequest(
+                "the cluster does not know this yet: some nodes may run an earlier version. When "
+                "all of them have been updated, run `flintmq cluster finalize`"
+            )
         data = buffers[0] if len(buffers) == 1 else b"".join(buffers)
         if not self.gathered and not self._is_held:
             self.on_gathered()

@@ -33,6 +33,7 @@ from ..cluster.joining import (
     wait_removed,
 )
 from ..cluster.leadership import EVERYWHERE, ClusterLeadership, LeaderBroker
+from ..cluster.levels import LEVEL
 from ..cluster.node import ClusterNode
 from ..cluster.peer_frames import AboutNode, PeerHealth
 from ..cluster.peers import LineTls, Peers, clocks
@@ -84,7 +85,7 @@ class NodePlace:
         self._tasks: list[asyncio.Task[None]] = []
         self._hop: LeaderBroker | None = None
         self.record: NodeRecord
-        self.catalog = ClusterCatalog()
+        self.catalog = ClusterCatalog(level=1)
         self.catalog.on_changed.append(self._follow)
         self.leadership = ClusterLeadership(self.peers, self.catalog)
         self.view = NodeView(founder, self.catalog)
@@ -135,6 +136,8 @@ class NodePlace:
 
     def _belongs(self, record: NodeRecord) -> None:
         self.record = self.view.record = record
+        self.catalog.raised(record.level)
+        self.peers.level = record.level
         self.catalog.know(entries_of(record), record.node)
         self.peers.join(belonging_of(record), places_in(self.catalog))
         self.leadership.belongs(record)
@@ -164,6 +167,10 @@ class NodePlace:
             node.id: node.name for node in self.catalog.nodes.values() if node.standing == REMOVED
         }
         self.peers.follow(places_in(self.catalog), removed)
+        if self.catalog.level > self.record.level:
+            self.peers.level = self.catalog.level
+            self.record = msgspec.structs.replace(self.record, level=self.catalog.level)
+            self._file.write(self.record)
 
     def _admit(self, data: bytes, shown: list[str] | None) -> bytes:
         node = self._node
@@ -236,7 +243,9 @@ class NodePlace:
         )
 
     def _health(self) -> PeerHealth:
-        return clocks()._replace(flags=0 if self._node is None else self._node.disk.flags)
+        return clocks()._replace(
+            flags=0 if self._node is None else self._node.disk.flags, level=LEVEL
+        )
 
     async def close(self) -> None:
         for task in self._tasks:
@@ -278,6 +287,10 @@ def check_place(config: Config, file: NodeFile, founder: ClusterFounder) -> None
             )
         if record.standing is NodeStanding.REMOVED:
             raise InvalidRequest(REMOVED_TEXT)
+        if record.standing is NodeStanding.RECOVERING:
+            raise InvalidRequest(
+                "`flintmq cluster recover` was interrupted in this data directory; run it again"
+            )
         if record.standing is NodeStanding.JOINING and not config.join:
             raise InvalidRequest(
                 f"node {record.name} has not joined its cluster yet; name nodes of it with --join "

@@ -18,6 +18,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Match, Route
 from starlette.types import Receive, Scope, Send
 
+from ...cluster_advice import Examination, RestartPlan
 from ...cluster_model import ClusterStatus
 from ...errors import InvalidRequest
 from ...webhook_model import WebhookAnswer
@@ -88,6 +89,12 @@ ROUTES: tuple[ApiRoute, ...] = (
              BROKER, ClusterStatus, cluster.cluster_replace, body=cluster.PlacedNode),
     ApiRoute("POST", "/cluster/transfer", "Have another node lead.",
              BROKER, ClusterStatus, cluster.cluster_transfer, body=cluster.NamedNode),
+    ApiRoute("POST", "/cluster/finalize", "After an upgrade: raise the level of the cluster.",
+             BROKER, ClusterStatus, cluster.cluster_finalize),
+    ApiRoute("GET", "/cluster/doctor", "What is wrong with the cluster, with remedies.",
+             BROKER, Examination, cluster.cluster_doctor),
+    ApiRoute("GET", "/cluster/restart-plan", "In which order to restart the nodes.",
+             BROKER, RestartPlan, cluster.cluster_restart_plan),
 
     ApiRoute("GET", "/topics", "Topics by pattern, paginated, optionally with statistics.",
              ANY_KEY, models.Topics, handlers.topics, query=models.TopicsQuery),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...cluster_advice import Examination, RestartPlan, examine, restart_steps
 from ...cluster_model import ClusterApi, ClusterStatus
 from .desk import ApiCall, Desk
 from .faults import HttpRefusal
@@ -42,3 +43,16 @@ async def cluster_transfer(desk: Desk, call: ApiCall) -> ClusterStatus:
 
 async def cluster_status(desk: Desk, call: ApiCall) -> ClusterStatus:
     return await _cluster(desk).ask("status")
+
+
+async def cluster_finalize(desk: Desk, call: ApiCall) -> ClusterStatus:
+    return await _cluster(desk).ask("finalize")
+
+
+async def cluster_doctor(desk: Desk, call: ApiCall) -> Examination:
+    return examine(await _cluster(desk).ask("status"))
+
+
+async def cluster_restart_plan(desk: Desk, call: ApiCall) -> RestartPlan:
+    status = await _cluster(desk).ask("status")
+    return RestartPlan(status.cluster, restart_steps(status))
