@@ -66,6 +66,7 @@ OF_MEMBERS = [
     for line in EXAMPLES
     if any(f"flintmq cluster {verb} " in line for verb in ("add", "remove", "replace", "transfer"))
     or "flintmq cluster restart-plan --run" in line
+    or "flintmq cluster recover" in line
 ]
 """They need nodes that come and go: tests/cluster has those."""
 

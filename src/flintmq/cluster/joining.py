@@ -265,5 +265,14 @@ async def wait_removed(record: NodeRecord, peers: Peers, seeds: Sequence[Address
         for state in list(peers.states.values()):
             if not state.is_connected:
                 answer = await _ask(peers, state.place.address, state.place.name, question)
-                if isinstance(answer, JoinRefused) and answer.is_removed:
-                    return answer
+                if isinstance(answer, JoinRefused):
+                    if answer.is_removed:
+                        return answer
+                    limited(
+                        _log,
+                        logging.WARNING,
+                        "peer_refused",
+                        state.place.name,
+                        f"node {state.place.name} refuses this node: {answer.why}",
+                        node=record.node,
+                    )
