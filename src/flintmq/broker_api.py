@@ -189,6 +189,8 @@ class ReaderOpening(msgspec.Struct, frozen=True):
     resume: Mapping[int, tuple[int, int]] = {}
     """Of `last_per_key`, by one that was open before: by partition, where it goes on, and where the
     state ends."""
+    starts: Mapping[int, int] = {}
+    """Of a row of partitions: an offset for each, in place of `start`."""
 
 
 class Fetch(msgspec.Struct, frozen=True):

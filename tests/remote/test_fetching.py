@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from flintmq.broker_api import Fetch
+from flintmq.broker_api import Fetch, ReaderOpening
 from flintmq.client.client import Client
 from flintmq.engine.broker import Broker
-from flintmq.errors import FlintError, TopicNotFound, TopicReplaced
+from flintmq.errors import FlintError, InvalidRequest, TopicNotFound, TopicReplaced
 from flintmq.net.remote.broker import RemoteBroker
 from flintmq.net.server.limits import Limits
 from flintmq.net.server.native import NativeServer
@@ -136,3 +136,49 @@ async def test_a_fault_of_the_broker_is_heard_and_not_waited_for_for_ever(
 
     await far.mq.publish("a", b"x")
     assert (await far.broker.extents("a", None))[0].next_offset == 1, "the connection is fine"
+
+
+async def test_small_ranges_of_many_partitions_come_in_one_reply(far: Far) -> None:
+    await far.mq.create_topic("wide", partitions=100)
+    for number in range(100):
+        await far.mq.publish_batch(
+            "wide", [b"%d.%d" % (number, n) for n in range(5)], partition=number
+        )
+    parts = await far.broker.extents("wide", None)
+
+    wanted = [Fetch(one.topic, 1, end=3, topic_id=one.id) for one in parts]
+    found = await far.broker.fetch_many(wanted, 0)
+
+    assert [one.rows.values for one in found] == [
+        [b"%d.1" % number, b"%d.2" % number] for number in range(100)
+    ]
+    assert {(one.position, one.next_offset) for one in found} == {(3, 5)}
+
+
+async def test_a_reply_that_is_full_has_the_first_ranges(far: Far) -> None:
+    for name in "abc":
+        await far.mq.publish_batch(name, [b"x" * 1000] * 10)
+    wanted = [Fetch(name, 0, end=10) for name in "abc"]
+
+    found = await far.broker.fetch_many(wanted, 15_000)
+    assert [len(one.rows) for one in found] == [10, 10], "what was begun is sent, one at least"
+    with pytest.raises(TopicNotFound):
+        await far.broker.fetch_many([*wanted[:1], Fetch("nowhere", 0, end=1)], 0)
+
+
+async def test_a_row_is_opened_and_committed_at_an_offset_for_each_partition(far: Far) -> None:
+    await far.mq.create_topic("wide", partitions=150)
+    for number in range(150):
+        await far.mq.publish_batch("wide", [b"%d" % n for n in range(5)], partition=number)
+    starts = {number: number % 5 for number in range(150)}
+
+    opening = ReaderOpening("wide", name="g", starts=starts, partitions=list(starts))
+    reader = await far.broker.open_row(opening)
+    assert await reader.positions() == starts
+    await reader.commit_each(dict.fromkeys(range(100), 4))
+    await reader.close()
+
+    stats = await far.mq.group_stats("wide", "g")
+    assert stats.lag == 100 * 1 + sum(5 - starts[number] for number in range(100, 150))
+    with pytest.raises(InvalidRequest, match="offsets by partition"):
+        await far.broker.open_reader(ReaderOpening("wide/0", starts={0: 1}))

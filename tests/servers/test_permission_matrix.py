@@ -88,6 +88,7 @@ CASES: dict[Op, Case] = {
     Op.CLOSE_STREAM: Case(ops.CloseStreamRequest(1), ALL),
     Op.FETCH: Case(ops.FetchRequest("orders", 0, 1), ("consume",)),
     Op.FETCH_RANGE: Case(ops.FetchRangeRequest("orders", 0, None, 1, 0), ("consume",)),
+    Op.FETCH_RANGES: Case(ops.FetchRangesRequest(["orders"], [0], [1], [None], 0), ("consume",)),
     Op.PUT_BACK: Case(ops.CloseStreamRequest(1), ("consume",), (Op.OPEN_READER, READER)),
     Op.EXTENTS: Case(ops.ExtentsRequest(["orders"]), ("consume",)),
     Op.WAIT_BEYOND: Case(ops.WaitBeyondRequest({"orders": 0}, 0), ("consume",)),

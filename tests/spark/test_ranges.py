@@ -31,6 +31,12 @@ def test_few_rows_are_one_task_and_many_are_as_many_as_there_are_cores() -> None
     assert tasks_wanted(1000, 8, None, None) == 1
     assert tasks_wanted(5_000_000, 2, None, None) == 3
     assert tasks_wanted(800_000, 8, None, None) == 8
+    assert tasks_wanted(5_000_000, 40, None, None) == 40
+
+
+def test_where_nobody_knows_how_many_run_at_a_time_tasks_are_small() -> None:
+    assert tasks_wanted(1000, None, None, None) == 1
+    assert tasks_wanted(5_000_000, None, None, None) == 20
 
 
 def test_what_the_user_wants_goes_first() -> None:

@@ -28,7 +28,7 @@ from flintmq.errors import (
     TopicNotFound,
     TopicReplaced,
 )
-from flintmq.spark.connecting import close_lines
+from flintmq.spark.connecting import BrokerLine, close_lines, line_to
 from flintmq.spark.planning import extents
 from tests.spark.brokers import ThreadedBroker
 from tests.spark.readers import column, read_all, stream_reader
@@ -135,6 +135,33 @@ def test_an_idle_stream_waits_a_moment_and_hears_of_what_comes(
     later.start()
     assert reader.latestOffset(end, ALL) != end, "it was not woken"
     later.join()
+
+
+def test_a_wide_topic_is_read_by_few_requests_and_shows_its_lag(
+    broker: ThreadedBroker, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.create("orders", partitions=200)
+    for number in range(0, 200, 2):
+        broker.publish("orders", b"%d" % number, partition=number)
+    reader = earliest(url, group="query")
+    asked: list[object] = []
+    begin = BrokerLine.begin
+
+    def counted(line: BrokerLine, work: Any) -> Any:
+        asked.append(work)
+        return begin(line, work)
+
+    monkeypatch.setattr(BrokerLine, "begin", counted)
+    start = as_kept(reader.initialOffset())
+
+    end, values = next_batch(reader, start)
+    assert sorted(values) == sorted(b"%d" % number for number in range(0, 200, 2))
+    reader.commit(end)
+    reader.latestOffset(end, ReadMaxRows(1))
+
+    assert len(asked) < 20, "not one for each partition"
+    line = line_to(reader._options.settings)
+    assert line.run(line.broker.group_stats("orders", "query")).lag == 0
 
 
 # --- new topics and partitions

@@ -62,6 +62,8 @@ SAMPLES: list[Control] = [
     ops.FetchRequest("orders", 17, 100, 0.5),
     ops.FetchRangeRequest("orders", 17, 90, 100, 1 << 20, "priority > 3", True, 9),
     ops.FetchedRangeReply([RUN], ["orders", 1, 5, 4], 20, 90),
+    ops.FetchRangesRequest(["orders", "bills"], [17, 0], [90, 5], [9, 2], 1 << 20, None, True),
+    ops.FetchedRangesReply([ops.FetchedRangeReply([RUN], None, 20, 90)]),
     ops.ExtentsRequest(["orders"], ["time", 1_700_000_000_000]),
     ops.WaitBeyondRequest({"orders/0": 17}, 0.25),
     ops.TakenReply([RUN], ["orders", 1, 5, 4], 4, None),

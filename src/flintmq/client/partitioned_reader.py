@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from ..broker_api import ReaderApi
 from ..clock import Clock
@@ -15,6 +15,11 @@ from ..rows import Message, Rows, Run
 from .parking import Parking
 
 OpenPartition = Callable[[int, Start | None], Coroutine[Any, Any, ReaderApi]]
+TOGETHER = 64
+"""Partitions that are opened or committed at a time: one sync to the disk serves all of them, and
+no turn of the event loop takes long."""
+
+T = TypeVar("T")
 
 
 class PartitionedReader:
@@ -39,12 +44,21 @@ class PartitionedReader:
         self._growing: asyncio.Task[None] | None = None
         self._closed = False
 
-    async def open(self, partitions: Iterable[int], start: Start | None) -> None:
-        """Open these partitions too: all of them or, when one cannot be opened, none."""
+    async def open(
+        self, partitions: Iterable[int], start: Start | Mapping[int, int] | None
+    ) -> None:
+        """Open these partitions too: all of them or, when one cannot be opened, none. A start may
+        be an offset for each partition."""
         opened: dict[int, ReaderApi] = {}
+
+        async def open_one(partition: int) -> None:
+            at = start.get(partition) if isinstance(start, Mapping) else start
+            opened[partition] = await self._open_partition(partition, at)
+
         try:
-            for partition in partitions:
-                opened[partition] = await self._open_partition(partition, start)
+            numbers = list(partitions)
+            await together([open_one(number) for number in numbers])
+            opened = {number: opened[number] for number in numbers}
         except BaseException:
             for reader in opened.values():
                 await reader.close()
@@ -178,6 +192,12 @@ class PartitionedReader:
         for reader in self._order:
             await reader.seek(to)
 
+    async def commit_each(self, offsets: Mapping[int, int]) -> int:
+        """Commit an offset of every partition that is named."""
+        await self._all_open()
+        wanted = [(self._reader(number), offset) for number, offset in offsets.items()]
+        return sum(await together([reader.commit(offset) for reader, offset in wanted]))
+
     async def commit(
         self, offset: int | None, partition: int | None = None, *, is_own: bool = False
     ) -> int:
@@ -188,7 +208,7 @@ class PartitionedReader:
             raise InvalidRequest(
                 f"commit({offset}): each partition has its own offsets; commit a message instead"
             )
-        return sum([await reader.commit(offset, is_own=is_own) for reader in self._order])
+        return sum(await together([reader.commit(offset, is_own=is_own) for reader in self._order]))
 
     def put_back(self, partition: int, first: int, end: int) -> None:
         """Nobody has looked at these: the next of the name gets them."""
@@ -228,3 +248,21 @@ class PartitionedReader:
         for reader in self._order:
             await reader.close()
         self._parking.wake()  # those who wait here hear that it is closed
+
+
+async def together(works: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
+    """Run them side by side, some at a time. When one fails, those that have begun are waited for,
+    and the others are not begun."""
+    done: list[T] = []
+    try:
+        for begin in range(0, len(works), TOGETHER):
+            some = works[begin : begin + TOGETHER]
+            results = await asyncio.gather(*some, return_exceptions=True)
+            for result in results:
+                if isinstance(result, BaseException):
+                    raise result
+                done.append(result)
+    finally:
+        for work in works:
+            work.close()  # those that were not begun
+    return done

@@ -17,7 +17,7 @@ from .planning import TopicExtents, extents, offsets_at, ranges
 from .pushdown import Narrowing, narrowing
 from .ranges import Range, spread, tasks_wanted
 from .tracebacks import each_without_traceback, without_traceback
-from .worker import calm_the_collector
+from .worker import PARALLELISM, calm_the_collector
 
 
 class RangesPartition(InputPartition):
@@ -35,8 +35,16 @@ class RangesPartition(InputPartition):
 def planned(found: Sequence[Range], options: ReadOptions) -> list[RangesPartition]:
     """Ranges as tasks. Spark wants at least one, even for no rows."""
     rows = sum(one.rows for one in found)
-    tasks = tasks_wanted(rows, os.cpu_count() or 1, options.min_tasks, options.task_rows_max)
+    parallelism = options.parallelism or _known_parallelism()
+    tasks = tasks_wanted(rows, parallelism, options.min_tasks, options.task_rows_max)
     return [RangesPartition(one) for one in spread(found, tasks)] or [RangesPartition(())]
+
+
+def _known_parallelism() -> int | None:
+    """How many tasks our session runs at a time. The number of cores here says nothing: Spark plans
+    on the driver, and tasks run in the cluster."""
+    told = os.environ.get(PARALLELISM, "")
+    return int(told) if told.isdecimal() and int(told) else None
 
 
 def read_partition(partition: InputPartition, options: ReadOptions, schema: Any) -> Iterator[Any]:

@@ -32,11 +32,17 @@ SLACK_SECONDS = 5.0
 
 REPLY_BYTES = 2 * 1024 * 1024
 FIRST_ROWS = 8192
+TOGETHER = 256
+"""Small ranges that are fetched by one request."""
 ROWS_LEAST, ROWS_MOST = 64, 1 << 18
 REMEDY = (
     "To go on with what is left, set failOnDataLoss=false. To avoid this, keep messages longer "
     "(retention_age, retention_bytes)."
 )
+
+
+Asked = tuple[list[Range], "Future[list[Fetched]]"]
+"""The ranges of a request, and its answer."""
 
 
 class Fetches:
@@ -57,7 +63,7 @@ class Fetches:
         self._with_expired = with_expired
         self._fail_on_loss = fail_on_loss
         self._rows = FIRST_ROWS
-        self._asked: deque[tuple[Range, Future[Fetched]]] = deque()
+        self._asked: deque[Asked] = deque()
 
     def __iter__(self) -> Iterator[tuple[Range, Fetched]]:
         try:
@@ -65,59 +71,84 @@ class Fetches:
                 self._ask()
                 if not self._asked:
                     return
-                piece, future = self._asked.popleft()
-                fetched = self._answer(piece, future)
-                if fetched.position < piece.end:
-                    self._go_on(piece, fetched)
-                self._learn(fetched)
-                yield piece, fetched
+                pieces, future = self._asked.popleft()
+                answered = self._answer(pieces, future)
+                if rest := pieces[len(answered) :]:
+                    self._asked.appendleft(self._fetch(rest))
+                for piece, fetched in zip(pieces, answered, strict=False):
+                    if fetched.position < piece.end:
+                        self._go_on(piece, fetched)
+                    self._learn(fetched)
+                    yield piece, fetched
         finally:
             for _, future in self._asked:
                 future.cancel()
 
     def _ask(self) -> None:
         while self._ranges and len(self._asked) < UNDER_WAY:
+            self._asked.append(self._fetch(self._next_pieces()))
+
+    def _next_pieces(self) -> list[Range]:
+        """A piece of a large range, or several small ones."""
+        pieces: list[Range] = []
+        left = self._rows
+        while self._ranges and left > 0 and len(pieces) < TOGETHER:
             whole = self._ranges.popleft()
-            border = min(whole.end, whole.start + self._rows)
+            if pieces and whole.rows > left:
+                self._ranges.appendleft(whole)
+                break
+            border = min(whole.end, whole.start + left)
             if border < whole.end:
                 self._ranges.appendleft(replace(whole, start=border))
-            self._asked.append(self._fetch(replace(whole, end=border)))
+            pieces.append(replace(whole, end=border))
+            left -= pieces[-1].rows
+        return pieces
 
-    def _fetch(self, piece: Range) -> tuple[Range, Future[Fetched]]:
-        wanted = Fetch(
-            piece.plain,
-            piece.start,
-            piece.end,
-            piece.rows,
-            2 * REPLY_BYTES,
-            self._filter,
-            self._with_expired,
-            piece.id,
-        )
-        work = self._line.broker.fetch(wanted)
-        return piece, self._line.begin(work)
+    def _fetch(self, pieces: list[Range]) -> Asked:
+        wanted = [
+            Fetch(
+                piece.plain,
+                piece.start,
+                piece.end,
+                piece.rows,
+                2 * REPLY_BYTES,
+                self._filter,
+                self._with_expired,
+                piece.id,
+            )
+            for piece in pieces
+        ]
+        return pieces, self._line.begin(self._fetched(wanted))
 
-    def _answer(self, piece: Range, future: Future[Fetched]) -> Fetched:
+    async def _fetched(self, wanted: list[Fetch]) -> list[Fetched]:
+        if len(wanted) == 1:
+            return [await self._line.broker.fetch(wanted[0])]
+        return await self._line.broker.fetch_many(wanted, 2 * REPLY_BYTES)
+
+    def _answer(self, pieces: list[Range], future: Future[list[Fetched]]) -> list[Fetched]:
         """The reply. If the broker goes away meanwhile, ask again, for a while."""
         patience = self._line.settings.patience
         give_up_at = time.monotonic() + 2 * patience
         while True:
             try:
-                fetched = future.result(patience + SLACK_SECONDS)
+                answered = future.result(patience + SLACK_SECONDS)
                 break
             except TimeoutError:
                 future.cancel()
                 if time.monotonic() >= give_up_at:
                     name = self._line.broker.link.name
-                    raise Disconnected(name, f"no reply to a fetch of {piece.plain!r}") from None
+                    raise Disconnected(
+                        name, f"no reply to a fetch of {pieces[0].plain!r}"
+                    ) from None
             except (Disconnected, OutcomeUnknown):
                 if time.monotonic() >= give_up_at:
                     raise
-            _, future = self._fetch(piece)
-        gap = fetched.rows.gap
-        if gap is not None and self._fail_on_loss:
-            raise MessagesLost(piece.plain, gap.first, gap.next, gap.count, REMEDY)
-        return fetched
+            _, future = self._fetch(pieces)
+        for piece, fetched in zip(pieces, answered, strict=False):
+            gap = fetched.rows.gap
+            if gap is not None and self._fail_on_loss:
+                raise MessagesLost(piece.plain, gap.first, gap.next, gap.count, REMEDY)
+        return answered
 
     def _go_on(self, piece: Range, fetched: Fetched) -> None:
         """The reply ends before the requested range does: fetch the rest next."""
@@ -125,7 +156,7 @@ class Fetches:
         is_missing = fetched.position == piece.start and fetched.next_offset <= piece.start
         if is_missing and not self._comes_back(piece):
             return
-        self._asked.appendleft(self._fetch(rest))
+        self._asked.appendleft(self._fetch([rest]))
 
     def _comes_back(self, piece: Range) -> bool:
         """Whether missing messages appear after all: a broker that just restarted may be late."""

@@ -128,6 +128,8 @@ OPTIONS = (
     Option("endingTimestamp", AT_ONCE, "", "the same; messages from then on are left out"),
     Option("minPartitions", ALL, "", "minimum number of tasks", "min_tasks", count),
     Option("maxRecordsPerPartition", ALL, "", "maximum messages per task", "task_rows_max", count),
+    Option("parallelism", ALL, "", "tasks that run at a time in the whole cluster, to plan for",
+           "parallelism", count),
     Option("filter", BROKER, "", "expression, evaluated in the broker", "filter", filter_text),
     Option("includeHeaders", ALL, "false", "adds the column `headers`", "headers", truth),
     Option("includeExpired", ALL, "false", "also read messages whose ttl is over", "expired",
@@ -174,6 +176,7 @@ class ReadOptions:
     end: StartOrEnd = "latest"
     min_tasks: int | None = None
     task_rows_max: int | None = None
+    parallelism: int | None = None
     filter: str | None = None
     headers: bool = False
     expired: bool = False

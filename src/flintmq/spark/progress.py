@@ -9,23 +9,30 @@ A query without a group has readers without a name, which end with its process: 
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from ..broker_api import ReaderOpening
 from ..errors import FlintError, GroupNotFound, PermissionDenied, TopicNotFound
+from ..model import Extent
 from ..net.remote.reader import RemoteReader
 from .connecting import BrokerLine
 from .offsets import Positions, TopicPosition
-from .planning import Offsets, TopicExtents, each
+from .planning import Offsets, TopicExtents
 
 PINNED = ".pinned-start"
 
 
 class QueryProgress:
+    """One reader for each topic, of all its partitions: what it says is one request."""
+
     def __init__(self, line: BrokerLine, group: str | None) -> None:
         self._line, self._group = line, group
-        self._readers: dict[tuple[str, int], RemoteReader] = {}
-        self._plain: dict[tuple[str, int], str] = {}
+        self._readers: dict[str, RemoteReader] = {}
+        self._rows: set[str] = set()
+        """The topics with partitions."""
+        self._shown: dict[str, frozenset[int]] = {}
+        """The partitions of a topic whose position its reader shows."""
         self._may_be_pinned = group is not None
 
     # --- the start
@@ -36,43 +43,69 @@ class QueryProgress:
         name = self._group + PINNED
         before = {topic for topic in known if name in self._groups(topic)}
         pinned: Offsets = {}
-        for topic, part in each(known):
-            place = (topic, part.partition)
+        for topic, parts in known.items():
             # A topic created after the start was pinned is read from its beginning.
             is_new = bool(before) and topic not in before
-            start = part.first_offset if is_new else starts[place]
-            pinned[place] = self._line.run(self._pin(part.topic, name, start))
+            at = {
+                part.partition: part.first_offset if is_new else starts[topic, part.partition]
+                for part in parts
+            }
+            found = self._line.run(self._pin(topic, name, at, is_row=_is_row(topic, parts)))
+            pinned |= {(topic, number): found.get(number, at[number]) for number in at}
         return pinned
 
     def _groups(self, topic: str) -> set[str]:
         return {group.name for group in self._line.run(self._line.broker.groups(topic))}
 
-    async def _pin(self, plain: str, name: str, start: int) -> int:
-        reader = await self._reader(plain, name, start)
+    async def _pin(
+        self, topic: str, name: str, at: Mapping[int, int], *, is_row: bool
+    ) -> dict[int, int]:
+        reader = await self._reader(topic, name, at, is_row=is_row)
         try:
-            return await reader.position()
+            return await reader.positions()
         finally:
             await reader.close()
 
-    async def _reader(self, plain: str, name: str | None, at: int) -> RemoteReader:
-        return await self._line.broker.open_reader(
-            ReaderOpening(plain, name=name, start=at, filter=None, auto_create=False)
+    async def _reader(
+        self, topic: str, name: str | None, at: Mapping[int, int], *, is_row: bool
+    ) -> RemoteReader:
+        broker = self._line.broker
+        if is_row:
+            return await broker.open_row(
+                ReaderOpening(topic, name=name, starts=at, auto_create=False, partitions=list(at))
+            )
+        [start] = at.values()
+        return await broker.open_reader(
+            ReaderOpening(topic, name=name, start=start, auto_create=False)
         )
 
     # --- the position
 
     def began(self, known: TopicExtents, begun: Positions) -> None:
-        """Open a reader that shows the position of the query, once for every partition."""
-        for topic, part in each(known):
-            place, position = (topic, part.partition), begun.get(topic)
-            if place in self._readers or position is None:
+        """Open the readers that show the position of the query. Those of a topic that has more
+        partitions than before are opened again."""
+        for topic, parts in known.items():
+            position = begun.get(topic)
+            if position is None:
                 continue
-            if (at := position.next.get(part.partition)) is not None:
-                self._readers[place] = self._line.run(self._open(part.topic, at))
-                self._plain[place] = part.topic
+            at = {
+                part.partition: position.next[part.partition]
+                for part in parts
+                if part.partition in position.next
+            }
+            shown = self._shown.get(topic)
+            if not at or (shown is not None and at.keys() <= shown):
+                continue
+            if topic in self._readers:
+                self._line.run(self._readers.pop(topic).close())
+            is_row = _is_row(topic, parts)
+            self._readers[topic] = self._line.run(self._open(topic, at, is_row=is_row))
+            self._shown[topic] = frozenset(at)
+            if is_row:
+                self._rows.add(topic)
 
-    async def _open(self, plain: str, at: int) -> RemoteReader:
-        reader = await self._reader(plain, self._group, at)
+    async def _open(self, topic: str, at: Mapping[int, int], *, is_row: bool) -> RemoteReader:
+        reader = await self._reader(topic, self._group, at, is_row=is_row)
         await reader.seek(at)
         return reader
 
@@ -83,17 +116,18 @@ class QueryProgress:
             self._unpin(ended)
 
     async def _done(self, ended: Positions) -> None:
-        for (topic, partition), reader in list(self._readers.items()):
+        for topic, reader in list(self._readers.items()):
             position = ended.get(topic)
-            if position is None or partition not in position.next:
+            if position is None:
                 continue
-            at = position.next[partition]
+            shown = self._shown[topic]
+            at = {number: offset for number, offset in position.next.items() if number in shown}
             try:
                 await reader.seek(at)
                 if self._group is not None:
-                    await reader.commit(at)
+                    await _commit(reader, at, is_row=topic in self._rows)
             except TopicNotFound:
-                del self._readers[topic, partition]
+                del self._readers[topic], self._shown[topic]
 
     def _unpin(self, ended: Positions) -> None:
         """Delete the pinned start. If the API key may not delete groups, move it along instead: a
@@ -108,22 +142,34 @@ class QueryProgress:
                 continue
             except PermissionDenied:
                 is_left = name in self._groups(topic)
-                if is_left:
+                if is_left and topic in self._readers:
                     self._line.run(self._move_pin(topic, name, ended[topic]))
         self._may_be_pinned = is_left
 
     async def _move_pin(self, topic: str, name: str, position: TopicPosition) -> None:
-        for partition, at in position.next.items():
-            if (plain := self._plain.get((topic, partition))) is None:
-                continue
-            pin = await self._reader(plain, name, at)
-            try:
-                await pin.commit(at)
-            finally:
-                await pin.close()
+        is_row = topic in self._rows
+        at = {n: offset for n, offset in position.next.items() if n in self._shown[topic]}
+        pin = await self._reader(topic, name, at, is_row=is_row)
+        try:
+            await _commit(pin, at, is_row=is_row)
+        finally:
+            await pin.close()
 
     def close(self) -> None:
         """Close the readers; the group keeps its position."""
         while self._readers:
             with suppress(FlintError):
                 self._line.run(self._readers.popitem()[1].close())
+
+
+def _is_row(topic: str, parts: Sequence[Extent]) -> bool:
+    """Whether a topic has partitions: each is a plain topic with a name of its own."""
+    return parts[0].topic != topic
+
+
+async def _commit(reader: RemoteReader, at: Mapping[int, int], *, is_row: bool) -> None:
+    if is_row:
+        await reader.commit_each(at)
+    else:
+        [offset] = at.values()
+        await reader.commit(offset)

@@ -12,7 +12,9 @@ from dataclasses import dataclass, replace
 ROWS_PER_TASK = 100_000
 """Fewer rows do not get a task of their own."""
 ROWS_PER_TASK_MAX = 2_000_000
-"""With more, there are more tasks than cores here: the cluster may have more."""
+"""With more, there are more tasks than run at a time."""
+ROWS_PER_TASK_UNKNOWN = 250_000
+"""Where nobody knows how many tasks run at a time: small enough for a large cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +37,16 @@ class Range:
         return max(0, self.end - self.start)
 
 
-def tasks_wanted(rows: int, cores: int, min_tasks: int | None, rows_max: int | None) -> int:
-    """How many tasks to use for a number of rows."""
+def tasks_wanted(
+    rows: int, parallelism: int | None, min_tasks: int | None, rows_max: int | None
+) -> int:
+    """How many tasks to use for a number of rows. `parallelism` is how many run at a time."""
     if rows <= 0:
         return 0
-    tasks = min(-(-rows // ROWS_PER_TASK), max(cores, -(-rows // ROWS_PER_TASK_MAX)))
+    if parallelism is None:
+        tasks = -(-rows // ROWS_PER_TASK_UNKNOWN)
+    else:
+        tasks = min(-(-rows // ROWS_PER_TASK), max(parallelism, -(-rows // ROWS_PER_TASK_MAX)))
     if min_tasks is not None:
         tasks = max(tasks, min_tasks)
     if rows_max is not None:

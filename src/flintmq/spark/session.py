@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ..errors import InvalidRequest, MissingExtra, SparkUnavailable
 from .java import find_java
 from .jvm import LOG_SETTINGS, Jvm, start_jvm
+from .worker import PARALLELISM
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -165,6 +166,8 @@ def _call_jvm(
         environment["SPARK_SCALA_VERSION"] = SCALA  # its shell scripts would set it
     if is_local(master):
         environment["SPARK_LOCAL_IP"] = "127.0.0.1"
+    if (told := settings.get("spark.default.parallelism")) or is_local(master):
+        environment[PARALLELISM] = told or str(_cores(master))
     os.environ["PYSPARK_PYTHON"] = environment["PYSPARK_PYTHON"]
     _jvm = start_jvm(find_java(), spark_home, settings, environment, log_file)
     # With these, PySpark uses our Java and does not start one.

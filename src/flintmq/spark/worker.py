@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 
+PARALLELISM = "FLINTMQ_SPARK_PARALLELISM"
+"""Environment variable of our sessions for workers: how many tasks run at a time, if known."""
 _FREEZES = 3
 _frozen = 0
 

@@ -7,6 +7,7 @@ import secrets
 import socket
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import update_wrapper
+from itertools import islice
 from math import inf
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, get_args
 
@@ -28,7 +29,7 @@ from ...clock import Clock, SystemClock
 from ...cluster_model import ClusterStatus, ClusterVerb
 from ...errors import Closed, Disconnected, FlintError, InvalidRequest
 from ...model import Extent, Overflow, Receipt, Start, TopicOptions, changed_options
-from ...rows import Decoder, Rows
+from ...rows import Decoder, Rows, Run
 from ..wire.faults import error_of
 from ..wire.frames import Buffer, Frame
 from ..wire.operations import (
@@ -37,7 +38,9 @@ from ..wire.operations import (
     ExtentsRequest,
     Fault,
     FetchedRangeReply,
+    FetchedRangesReply,
     FetchRangeRequest,
+    FetchRangesRequest,
     JoinGroupRequest,
     KnownTopic,
     Op,
@@ -353,7 +356,12 @@ class RemoteBroker:
         r = reading
         auto_create = r.auto_create and not is_whole
         opening = OpenReaderRequest(
-            r.topic, r.name, start_fields(r.start), _filter_text(r.filter), auto_create, is_whole
+            r.topic,
+            r.name,
+            start_fields(r.starts or r.start),
+            _filter_text(r.filter),
+            auto_create,
+            is_whole,
         )
         if r.partitions is not None:
             opening.partitions = list(r.partitions)
@@ -386,8 +394,25 @@ class RemoteBroker:
         frame = await self._requests.ask_again(Op.FETCH_RANGE, control)
         taken = msgspec.msgpack.decode(frame.control, type=FetchedRangeReply)
         runs = decode_runs(taken.runs, frame.batches, self._topics.origin)
-        rows = Rows(runs, gap_of(taken.gap))
-        return Fetched(rows, taken.position, taken.next_offset)
+        return _fetched(taken, runs)
+
+    async def fetch_many(self, wanted: Sequence[Fetch], max_bytes: int) -> list[Fetched]:
+        """Small ranges of many topics, in one request; the first of them, if it was too much for
+        one reply. All have an end, and the same filter."""
+        control = FetchRangesRequest(
+            [one.topic for one in wanted],
+            [one.offset for one in wanted],
+            [one.offset if one.end is None else one.end for one in wanted],
+            [one.topic_id for one in wanted],
+            max_bytes,
+            _filter_text(wanted[0].filter),
+            wanted[0].with_expired,
+        )
+        frame = await self._requests.ask_again(Op.FETCH_RANGES, control)
+        reply = msgspec.msgpack.decode(frame.control, type=FetchedRangesReply)
+        infos = [info for taken in reply.ranges for info in taken.runs]
+        runs = iter(decode_runs(infos, frame.batches, self._topics.origin))
+        return [_fetched(taken, list(islice(runs, len(taken.runs)))) for taken in reply.ranges]
 
     async def cluster(self, verb: ClusterVerb, name: str = "", address: str = "") -> ClusterStatus:
         """What operators ask of a cluster; how it is then."""
@@ -447,3 +472,7 @@ def _sealed(rows: BatchBuilder | RecordBatch) -> RecordBatch:
     if rows.columns & OBJECTS:
         raise InvalidRequest("objects are passed by reference and cannot be sent over a network")
     return rows.seal()
+
+
+def _fetched(taken: FetchedRangeReply, runs: list[Run]) -> Fetched:
+    return Fetched(Rows(runs, gap_of(taken.gap)), taken.position, taken.next_offset)

@@ -32,7 +32,9 @@ from ..wire.operations import (
     Control,
     ExtentsRequest,
     FetchedRangeReply,
+    FetchedRangesReply,
     FetchRangeRequest,
+    FetchRangesRequest,
     FetchRequest,
     GrantedReply,
     JoinedReply,
@@ -193,7 +195,10 @@ async def open_reader(session: Session, c: OpenReaderRequest, frame: Frame) -> S
     if c.whole:
         api = await _open_row(session, c, open_plain)
     else:
-        api = await open_plain(c.topic, start_of(c.start))
+        start = start_of(c.start)
+        if isinstance(start, dict):
+            raise InvalidRequest("offsets by partition are for a reader of all partitions")
+        api = await open_plain(c.topic, start)
     if c.name is not None:
         claim(api, c.held)
     stream = OpenStream(
@@ -286,6 +291,10 @@ async def seek(session: Session, c: SeekRequest, frame: Frame) -> Any:
 
 async def commit(session: Session, c: CommitRequest, frame: Frame) -> int:
     stream, reader = _reader(session, c.stream)
+    if isinstance(c.offset, dict):
+        if not isinstance(reader, PartitionedReader):
+            raise InvalidRequest("a reader of one partition commits one offset")
+        return await reader.commit_each(c.offset)
     if c.partition is not None:
         return await reader.commit(c.offset, c.partition, is_own=c.own)
     if c.offset is None and stream.left():
@@ -361,6 +370,36 @@ async def fetch(session: Session, c: FetchRequest, frame: Frame) -> WithBatches:
 
 async def fetch_range(session: Session, c: FetchRangeRequest, frame: Frame) -> WithBatches:
     """The same in bulk."""
+    reply, batches = await _range(session, c)
+    return WithBatches(reply, batches)
+
+
+async def fetch_ranges(session: Session, c: FetchRangesRequest, frame: Frame) -> WithBatches:
+    """Small ranges of many topics, until the reply is full."""
+    if not c.topics or not len(c.topics) == len(c.offsets) == len(c.ends) == len(c.topic_ids):
+        raise InvalidRequest("every topic needs an offset, an end and an id, and there must be one")
+    left = c.max_bytes if c.max_bytes > 0 else session.server.limits.delivery_bytes
+    replies: list[FetchedRangeReply] = []
+    batches: list[Buffer] = []
+    for topic, offset, end, id in zip(c.topics, c.offsets, c.ends, c.topic_ids, strict=True):
+        rows_max = max(1, end - offset)
+        wanted = FetchRangeRequest(
+            topic, offset, end, rows_max, left, c.filter, c.with_expired, topic_id=id
+        )
+        reply, theirs = await _range(session, wanted)
+        replies.append(reply)
+        batches += theirs
+        left -= sum(memoryview(one).nbytes for one in theirs)
+        if left <= 0:
+            break
+        if not len(replies) % RANGES_IN_A_TURN:
+            await asyncio.sleep(0)
+    return WithBatches(FetchedRangesReply(replies), batches)
+
+
+async def _range(
+    session: Session, c: FetchRangeRequest
+) -> tuple[FetchedRangeReply, Sequence[Buffer]]:
     server = session.server
     if c.topic_id is not None:
         found = server.lasting_id(await server.broker.topic_info(c.topic))
@@ -368,9 +407,7 @@ async def fetch_range(session: Session, c: FetchRangeRequest, frame: Frame) -> W
             raise TopicReplaced(c.topic, c.topic_id, found)
     rows, position, next_offset = await _fetched(session, c)
     infos, batches = session.encode_runs(rows.runs, keep=False)
-    return WithBatches(
-        FetchedRangeReply(infos, gap_fields(rows.gap), position, next_offset), batches
-    )
+    return FetchedRangeReply(infos, gap_fields(rows.gap), position, next_offset), batches
 
 
 async def _fetched(session: Session, c: FetchRangeRequest) -> Fetched:
@@ -395,6 +432,7 @@ async def _fetched(session: Session, c: FetchRangeRequest) -> Fetched:
 
 
 FETCH_ROWS_MAX = 1 << 20
+RANGES_IN_A_TURN = 32
 FRAME_ROOM_BYTES = 1 << 20
 """What of the largest frame is left for the control part: it names every batch."""
 
@@ -543,6 +581,7 @@ _OWN: dict[Op, Handler] = {
     Op.CLOSE_STREAM: close_stream,
     Op.FETCH: fetch,
     Op.FETCH_RANGE: fetch_range,
+    Op.FETCH_RANGES: fetch_ranges,
     Op.EXTENTS: extents,
     Op.PUT_BACK: put_back,
     Op.JOIN_GROUP: join_group,

@@ -29,6 +29,11 @@ from .cluster_map import MapGroup as MapGroup
 from .cluster_map import MapNode as MapNode
 from .control import Control as Control
 from .definition_requests import DefineRequest, DefinitionsRequest, WebhookStatesRequest
+from .offset_requests import ExtentsRequest as ExtentsRequest
+from .offset_requests import FetchRangeRequest as FetchRangeRequest
+from .offset_requests import FetchRangesRequest as FetchRangesRequest
+from .offset_requests import FetchRequest as FetchRequest
+from .offset_requests import WaitBeyondRequest as WaitBeyondRequest
 from .rules import Rule
 
 
@@ -75,6 +80,7 @@ class Op(IntEnum):
     EXTENTS = 58
     WAIT_BEYOND = 59
     FETCH_RANGE = 60
+    FETCH_RANGES = 61
     # --- groups
     JOIN_GROUP = 64
     TAKE_LEASED = 65
@@ -298,42 +304,6 @@ class TakeRequest(Control):
     """None waits for ever, 0 not at all."""
 
 
-class FetchRequest(Control):
-    topic: Any
-    offset: int
-    max_rows: int
-    timeout: float | None = 0
-
-
-class FetchRangeRequest(Control):
-    """Read by offset in bulk, what is there now."""
-
-    topic: Any
-    offset: int
-    end: int | None
-    """Nothing from this offset on; None: what there is."""
-    max_rows: int
-    max_bytes: int
-    """What the reply may carry; 0: about 1 MiB."""
-    filter: str | None = None
-    with_expired: bool = False
-    topic_id: int | None = None
-    """The id the topic is known by: another one is an error."""
-
-
-class ExtentsRequest(Control):
-    """Where topics begin and end; and which offset a time is at."""
-
-    topics: list[Any]
-    at: Any = None
-
-
-class WaitBeyondRequest(Control):
-    offsets: dict[str, int]
-    """By plain topic, what is known of it."""
-    timeout: float | None = None
-
-
 class RunInfo(Control):
     """Which rows of the next batch are meant."""
 
@@ -362,6 +332,12 @@ class FetchedRangeReply(Control):
     """Where to go on."""
     next_offset: int
     """Where the topic ended then."""
+
+
+class FetchedRangesReply(Control):
+    """The first of the ranges, as many as the reply could carry; one at least."""
+
+    ranges: list[FetchedRangeReply]
 
 
 class SeekRequest(Control):
@@ -562,6 +538,7 @@ OPERATIONS: dict[Op, Operation] = {
         Operation(Op.CLOSE_STREAM, CloseStreamRequest, rules.ANYBODY),
         Operation(Op.FETCH, FetchRequest, rules.CONSUME, waits=True),
         Operation(Op.FETCH_RANGE, FetchRangeRequest, rules.CONSUME),
+        Operation(Op.FETCH_RANGES, FetchRangesRequest, rules.EACH_TOPIC),
         Operation(Op.PUT_BACK, CloseStreamRequest, rules.STREAM),
         Operation(Op.EXTENTS, ExtentsRequest, rules.EACH_TOPIC),
         Operation(

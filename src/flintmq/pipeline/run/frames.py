@@ -140,6 +140,7 @@ class Frames:
             options["includeHeaders"] = "true"
         elif source.schema is not None:
             reader = reader.schema(", ".join(columns_needed(self._pipeline, self._flow, source)))
+        options.setdefault("parallelism", str(self._spark.sparkContext.defaultParallelism))
         frame: DataFrame = reader.format("flintmq").options(**options).load()
         return frame
 
