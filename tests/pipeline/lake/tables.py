@@ -9,6 +9,8 @@ from typing import Any, Literal
 from flintmq.pipeline.lake.delta import DeltaTarget
 from flintmq.pipeline.lake.iceberg import IcebergTarget
 
+from .object_store import ObjectStore
+
 Kind = Literal["delta", "iceberg"]
 KINDS: tuple[Kind, ...] = ("delta", "iceberg")
 FLOW = "orders/1"
@@ -17,22 +19,28 @@ FLOW = "orders/1"
 class LakeOfTest:
     """One table in a directory of the test."""
 
-    def __init__(self, kind: Kind, directory: Path) -> None:
-        self.kind, self.directory = kind, directory
+    def __init__(self, kind: Kind, directory: Path, store: ObjectStore | None = None) -> None:
+        self.kind, self.directory, self._store = kind, directory, store
         directory.mkdir(parents=True, exist_ok=True)
+        if store is not None:
+            store.bucket("lake")
 
     @property
     def name(self) -> str:
-        return str(self.directory / "orders") if self.kind == "delta" else "shop.orders"
+        if self.kind == "iceberg":
+            return "shop.orders"
+        return str(self.directory / "orders") if self._store is None else "s3://lake/orders"
 
     @property
     def options(self) -> Mapping[str, str]:
         if self.kind == "delta":
-            return {}
+            return {} if self._store is None else self._store.of_delta
+        here = f"file://{self.directory}/warehouse"
         return {
             "type": "sql",
             "uri": f"sqlite:///{self.directory}/catalog.db",
-            "warehouse": f"file://{self.directory}/warehouse",
+            "warehouse": here if self._store is None else "s3://lake/ice",
+            **({} if self._store is None else self._store.of_iceberg),
         }
 
     def target(self, flow: str = FLOW, **more: Any) -> Any:
@@ -41,9 +49,7 @@ class LakeOfTest:
 
     def rows(self) -> list[dict[str, Any]]:
         if self.kind == "delta":
-            from deltalake import DeltaTable
-
-            table = DeltaTable(self.name).to_pyarrow_table()
+            table = self._delta().to_pyarrow_table()
         else:
             table = self._iceberg().scan().to_arrow()
         found: list[dict[str, Any]] = table.to_pylist()
@@ -55,9 +61,7 @@ class LakeOfTest:
     def files(self) -> list[str]:
         """Of the newest version."""
         if self.kind == "delta":
-            from deltalake import DeltaTable
-
-            return sorted(DeltaTable(self.name).file_uris())
+            return sorted(self._delta().file_uris())
         tasks = self._iceberg().scan().plan_files()
         return sorted(task.file.file_path.removeprefix("file://") for task in tasks)
 
@@ -70,13 +74,14 @@ class LakeOfTest:
     def files_with(self, column: str, value: str) -> list[str]:
         """Those that a reader opens who asks for one value."""
         if self.kind == "delta":
-            from deltalake import DeltaTable
-
-            return list(
-                DeltaTable(self.name).file_uris(file_pruning_predicate=[(column, "=", value)])
-            )
+            return list(self._delta().file_uris(file_pruning_predicate=[(column, "=", value)]))
         scan = self._iceberg().scan(row_filter=f"{column} = '{value}'")
         return [task.file.file_path for task in scan.plan_files()]
+
+    def _delta(self) -> Any:
+        from deltalake import DeltaTable
+
+        return DeltaTable(self.name, storage_options=dict(self.options) or None)
 
     def _iceberg(self) -> Any:
         from pyiceberg.catalog import load_catalog

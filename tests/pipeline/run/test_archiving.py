@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from flintmq.pipeline.run.archiving import ALIKE_BYTES, files_to_merge, merge
+from flintmq.pipeline.run.merging import ALIKE_BYTES, files_to_merge, merge
 
 pa = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")

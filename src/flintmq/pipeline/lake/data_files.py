@@ -58,7 +58,11 @@ class TableFile(msgspec.Struct, frozen=True):
 
 
 def write_files(
-    frame: DataFrame, places: FilePlaces, partition_by: Sequence[str], mark: str
+    frame: DataFrame,
+    places: FilePlaces,
+    partition_by: Sequence[str],
+    mark: str,
+    compression: str = "zstd",
 ) -> list[TableFile]:
     """Write the rows; a file for each task and partition, with names that begin with `mark`.
 
@@ -68,13 +72,23 @@ def write_files(
 
     for name in partition_by:
         frame = frame.withColumn(name, functions.col(f"`{name}`").cast("string"))
-    task = partial(_written, places=places, partition_by=list(partition_by), mark=mark)
+    task = partial(
+        _written,
+        places=places,
+        partition_by=list(partition_by),
+        mark=mark,
+        compression=compression,
+    )
     rows = frame.mapInArrow(task, f"{FILE_COLUMN} string").collect()
     return [msgspec.json.decode(row[0], type=TableFile) for row in rows]
 
 
 def _written(
-    batches: Iterator[pa.RecordBatch], places: FilePlaces, partition_by: list[str], mark: str
+    batches: Iterator[pa.RecordBatch],
+    places: FilePlaces,
+    partition_by: list[str],
+    mark: str,
+    compression: str,
 ) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
     import pyarrow.dataset as dataset
@@ -93,7 +107,7 @@ def _written(
         filesystem=places.filesystem(),
         format="parquet",
         file_options=dataset.ParquetFileFormat().make_write_options(
-            compression="zstd", coerce_timestamps="us", allow_truncated_timestamps=True
+            compression=compression, coerce_timestamps="us", allow_truncated_timestamps=True
         ),
         partitioning=partitioning,
         basename_template=f"{mark}-{uuid4().hex[:16]}-{{i}}.parquet",

@@ -242,7 +242,7 @@ class IcebergTarget:
         self._small = None if self._small is None else self._small + small
         if self._small is not None and self._small < FILES_MAX:
             return
-        table = self._table.refresh()
+        table = self._opened()
         by_partition: dict[str, list[Any]] = {}
         for task in table.scan().plan_files():
             if task.file.file_size_in_bytes < SMALL_BYTES and not task.delete_files:
@@ -281,7 +281,7 @@ class IcebergTarget:
         from pyarrow import fs
 
         until = datetime.now(UTC) - timedelta(seconds=keep_seconds)
-        table = self._table.refresh()
+        table = self._opened()
         table.maintenance.expire_snapshots().older_than(until.replace(tzinfo=None)).commit()
         table.refresh()
         known = {

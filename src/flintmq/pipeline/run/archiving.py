@@ -12,26 +12,21 @@ show rows twice for a moment; rows are never missing.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from ..define.definition import BatchFunction
 from ..define.partitions import partitions_of
 from ..lake.fitting import with_parts
+from ..lake.storage import is_object_url
 from .landing import FileChanges, Landing, files_below, local_directory
+from .merging import BYTES_MAX, FILES_MAX, files_to_merge, merge
+from .object_archive import into_objects, query_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-FILES_MAX = 8
-BYTES_MAX = 128 * 1024 * 1024
-"""Files of this size are not merged."""
-ALIKE = 8
-"""A file that is this many times larger than all smaller ones together is not merged with them:
-copying it for a few rows would cost more than it gains."""
-ALIKE_BYTES = 64 * 1024
-ROWS_AT_ONCE = 65_536
 
 ArchiveFormat = Literal["parquet", "json"]
 
@@ -49,6 +44,10 @@ def into_directory(
     Its files are marked with the id of the query, which is in its checkpoint. `options` are those
     of Spark's writer, such as `compression`.
     """
+    if is_object_url(directory):
+        return into_objects(
+            directory, format=format, partition_by=partition_by, compact=compact, options=options
+        )
     archives: dict[str, Archive] = {}
 
     def write(frame: DataFrame, number: int) -> None:
@@ -65,11 +64,6 @@ def into_directory(
         archives[query].write(frame, number)
 
     return write
-
-
-def query_of(frame: DataFrame) -> str:
-    """The id of the streaming query that a micro-batch belongs to."""
-    return frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId") or "batch"
 
 
 class Archive:
@@ -157,56 +151,6 @@ class Archive:
             return {}
         mine = f"-{self._mark}.parquet"
         return {path.name: path.stat().st_size for path in at.iterdir() if path.name.endswith(mine)}
-
-
-def files_to_merge(sizes: Mapping[str, int], *, files_max: int, bytes_max: int) -> list[str]:
-    """Which files of a partition to merge, in the order of writing; none if there are too few.
-
-    The smallest first, as long as the next one is not much larger than all before it together.
-    """
-    chosen: list[str] = []
-    total = 0
-    for name, size in sorted(sizes.items(), key=lambda item: (item[1], item[0])):
-        if size >= bytes_max or total + size > bytes_max:
-            break
-        if chosen and size > max(ALIKE * total, ALIKE_BYTES):
-            break
-        chosen.append(name)
-        total += size
-    if len(chosen) < max(2, files_max):
-        return []
-    # Merged files are older than others.
-    return sorted(chosen, key=lambda name: (name.startswith("batch-"), name))
-
-
-def merge(files: Iterable[Path], into: Path) -> bool:
-    """Merge files into one. Returns False, and must not be used, if their types differ."""
-    import pyarrow.parquet as parquet
-
-    opened = [parquet.ParquetFile(path) for path in files]
-    try:
-        schema = opened[0].schema
-        if any(not file.schema.equals(schema) for file in opened):
-            return False
-        into.parent.mkdir(parents=True, exist_ok=True)
-        with parquet.ParquetWriter(into, opened[0].schema_arrow, **_like(opened[0])) as writer:
-            for file in opened:
-                for batch in file.iter_batches(ROWS_AT_ONCE):
-                    writer.write_batch(batch)
-    finally:
-        for file in opened:
-            file.close()
-    with parquet.ParquetFile(into) as merged:
-        return bool(merged.schema.equals(schema))
-
-
-def _like(file: Any) -> dict[str, Any]:
-    """Options to write as the first file was written."""
-    metadata = file.metadata
-    if not metadata.num_row_groups or not metadata.num_columns:
-        return {}
-    compression = metadata.row_group(0).column(0).compression.lower()
-    return {"compression": compression.replace("uncompressed", "none")}
 
 
 def _has_rows(path: Path) -> bool:

@@ -23,8 +23,8 @@ from ...spark.write_columns import check_columns, rows_of
 from ...spark.write_options import WriteOptions, write_options
 from ...spark.writing import TopicsWritten
 from ..define.definition import BatchFunction
-from .archiving import query_of
 from .landing import local_directory, replacing
+from .object_archive import query_of
 
 if TYPE_CHECKING:
     import pyarrow

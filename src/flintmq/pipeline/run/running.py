@@ -23,6 +23,7 @@ from ..check.checking import checked
 from ..check.queries import quiet_spark
 from ..define.definition import Pipeline
 from ..define.flows import Flow, flows_of
+from ..lake.storage import is_object_url
 from .checkpoints import CheckpointLock, checkpoint_of, directory
 from .frames import AccessOptions, Frames, has_scheme, java_session, path_of
 from .reaching import reach
@@ -289,6 +290,14 @@ def _forget(
     spark: SparkSession, pipeline: Pipeline, flows: list[Flow], tell: Callable[[str], None]
 ) -> None:
     """Start over. Results stay: files are renamed, messages stay in their topics."""
+    for flow in flows:
+        kind, to = target_of(flow.sink)
+        if kind == "parquet" and is_object_url(to):
+            raise InvalidRequest(
+                f"{flow.sink.place}: flow {flow.name!r} cannot start over: its files in object "
+                "storage cannot be renamed. Set parquet to another directory, and use another "
+                "--checkpoint"
+            )
     for flow in flows:
         checkpoint = checkpoint_of(spark, checkpoint_root(pipeline), flow.name)
         had_begun = bool(checkpoint.names("offsets"))
