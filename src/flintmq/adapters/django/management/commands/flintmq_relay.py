@@ -12,7 +12,7 @@ from .....api import connect
 from ... import connecting, relay
 
 
-class Command(BaseCommand):
+class RelayCommand(BaseCommand):
     """Examples: manage.py flintmq_relay; manage.py flintmq_relay --once."""
 
     help = "Publish the messages of the outbox to FlintMQ, until Ctrl-C or SIGTERM."
@@ -36,3 +36,6 @@ class Command(BaseCommand):
         count = asyncio.run(main())
         if count >= 0:
             self.stdout.write(f"{count} messages published")
+
+
+Command = RelayCommand
