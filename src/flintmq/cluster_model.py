@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal, Protocol, get_args
+from typing import Literal, NamedTuple, Protocol, get_args
 
 import msgspec
+
+from .observe.metrics import Histogram
 
 NodeDisk = Literal["ok", "full", "stalled"]
 NodeRole = Literal["leader", "follower", "learner", "down"]
@@ -77,9 +79,49 @@ class ClusterStatus(msgspec.Struct, kw_only=True):
     """Of features that are in use; `finalize` raises it."""
 
 
+class PeerFigures(NamedTuple):
+    """Another node, as this one has it."""
+
+    name: str
+    is_connected: bool
+    lag_entries: int | None
+    """At the leader."""
+    round_trip_seconds: float | None
+    clock_offset_seconds: float | None
+    dropped: int
+
+
+class ClusterFigures(NamedTuple):
+    """What a node counts of its cluster, for metrics."""
+
+    nodes: int
+    voters: int
+    level: int
+    has_leader: bool
+    leads: bool
+    is_abstaining: bool
+    clock_skew_seconds: float
+    term: int
+    last_index: int
+    committed: int
+    applied: int
+    leader_changes: int
+    leads_taken: int
+    leads_lost: int
+    transfers: int
+    sent_snapshot_bytes: int
+    received_snapshot_bytes: int
+    commit_seconds: Histogram
+    peers: list[PeerFigures]
+
+
 class ClusterApi(Protocol):
     """What a node of a cluster tells and does for operators."""
 
     async def ask(self, verb: ClusterVerb, name: str = "", address: str = "") -> ClusterStatus:
         """Raises InvalidRequest for what cannot be done, NotLeader while nobody leads."""
+        ...
+
+    def figures(self) -> ClusterFigures | None:
+        """None: it has not begun."""
         ...

@@ -21,8 +21,8 @@ STALLED_LOOKS = 20
 QUICK_LOOKS = 5
 QUICK_RUN = 10
 
-IS_FULL, IS_STALLED = 1, 2
-"""As a PING tells them."""
+IS_FULL, IS_STALLED, IS_OFF = 1, 2, 4
+"""As a PING tells them; the last is that of the clock."""
 
 
 class DiskHealth:

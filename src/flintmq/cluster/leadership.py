@@ -10,11 +10,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Protocol
 
 from .. import __version__
-from ..broker_api import BrokerApi
-from ..cluster_model import ClusterStatus, ClusterVerb, GroupStatus, NodeEntry, NodeRole, NodeStatus
+from ..cluster_model import (
+    ClusterFigures,
+    ClusterStatus,
+    ClusterVerb,
+    GroupStatus,
+    NodeEntry,
+    NodeRole,
+    NodeStatus,
+)
 from ..config.kinds import Address, NodeName, UnfitValue, shown_address
 from ..errors import Disconnected, FlintError, InvalidRequest, NotLeader
 from ..net.remote.broker import RemoteBroker
@@ -27,9 +33,10 @@ from ..rows import Decoder
 from .bootstrap import PEER_PORT
 from .catalog import ClusterCatalog
 from .disk_health import DiskHealth, shown_disk
+from .figures import figures_of
 from .identity import NodeRecord
 from .levels import LEVEL, highest, too_old
-from .members import ClusterMembers
+from .node import ClusterNode
 from .peers import Peers, PeerState
 
 _log = logging.getLogger(__name__)
@@ -38,29 +45,13 @@ EVERYWHERE = ("0.0.0.0", "::", "")
 OPEN_AGAIN_SECONDS = 0.2
 
 
-class LedNode(Protocol):
-    """What is asked of a node."""
-
-    id: int
-
-    members: ClusterMembers
-    disk: DiskHealth
-
-    @property
-    def local(self) -> BrokerApi: ...
-    def status(self) -> Status: ...
-    def leader(self) -> int: ...
-    def is_leading(self) -> bool: ...
-    def on_leader_changed(self, callback: Callable[[int, int], None]) -> None: ...
-
-
 class ClusterLeadership:
     """Implements `Leadership` of the native server."""
 
     def __init__(self, peers: Peers, catalog: ClusterCatalog) -> None:
         self._peers, self._catalog = peers, catalog
         self._belonging: NodeRecord | None = None
-        self._node: LedNode | None = None
+        self._node: ClusterNode | None = None
         self._server: NativeServer | None = None
         self._own = ""
         self._is_ready = False
@@ -78,7 +69,7 @@ class ClusterLeadership:
         assert self._belonging is not None, "the node belongs to a cluster"
         return self._belonging
 
-    def serve(self, node: LedNode, server: NativeServer) -> None:
+    def serve(self, node: ClusterNode, server: NativeServer) -> None:
         """From now on. The server has its address later."""
         self._node, self._server = node, server
         node.on_leader_changed(self._changed)
@@ -189,6 +180,12 @@ class ClusterLeadership:
                 f"{', '.join(too_old(status.nodes, LEVEL))}; update FlintMQ there first"
             )
         return level
+
+    def figures(self) -> ClusterFigures | None:
+        node = self._node
+        if node is None or not node.is_open:
+            return None
+        return figures_of(node, self._peers, self._catalog)
 
     def status(self) -> ClusterStatus:
         """As this node sees it: who is connected to it, and where it leads, how far they are."""

@@ -12,7 +12,7 @@ made it calls `tick`, as a test does that has no time to lose.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from random import Random
 from typing import Any
@@ -23,12 +23,14 @@ from ..engine.broker import Broker
 from ..engine.host import Host
 from ..engine.state.staging import STAGED_SECONDS, Staging
 from ..errors import Closed, FlintError, InvalidRequest
+from ..observe.metrics import Histogram
 from ..raft import NOBODY, Membership, RaftMessage, RaftSettings, Status
 from ..raft.leader import Leader
 from ..rows import Decoder
 from ..storage.filesystem import FileSystem
 from .catalog import ClusterCatalog
-from .disk_health import STALLED_LOOKS, DiskHealth, tell_fitness
+from .clock_health import ClockHealth
+from .disk_health import IS_OFF, STALLED_LOOKS, DiskHealth, tell_fitness
 from .installing import Shipping
 from .members import ClusterMembers
 from .replicated import ReplicatedBroker
@@ -49,6 +51,17 @@ UNLIMITED_BYTES = 1 << 40
 BrokerOf = Callable[[int], BrokerApi | None]
 """How a node asks another for what that one leads: by its id. Over the network a RemoteBroker to
 it; inside one process, that node's own. None: it cannot be asked now."""
+
+
+class LeadCounts:
+    def __init__(self) -> None:
+        self.leader_changes = self.taken = self.lost = self.transfers = 0
+
+    def changed(self, before: int, now: int, own: int) -> None:
+        if before != now:
+            self.leader_changes += now != NOBODY
+            self.taken += now == own
+            self.lost += before == own
 
 
 class ClusterNode:
@@ -103,6 +116,10 @@ class ClusterNode:
         self._connected: set[int] = set()
         self._unfit: set[int] = set()
         self.disk = DiskHealth(stalled_ticks)
+        self.clock = ClockHealth()
+        self.clocks_of_peers: Callable[[], Collection[int]] = tuple
+        """How far their clocks are ahead of ours, in milliseconds."""
+        self.counts = LeadCounts()
         self._listeners: list[Callable[[int, int], None]] = []
         self._told = (NOBODY, 0)
         self._host: ShardHost | None = None
@@ -253,6 +270,27 @@ class ClusterNode:
         """Whether verbs are decided here, now."""
         return self._host is not None and self._host.is_leading
 
+    @property
+    def may_lead(self) -> bool:
+        """Whether disk and clock are well."""
+        return self.disk.is_fit and not self.clock.is_off
+
+    @property
+    def flags(self) -> int:
+        """As a PING tells them: a node that has any is not handed the lead."""
+        return self.disk.flags | IS_OFF * self.clock.is_off
+
+    @property
+    def commit_seconds(self) -> Histogram:
+        return self._log.commit_seconds
+
+    def shipped_bytes(self) -> tuple[int, int]:
+        """Of checkpoints: sent to others, and received."""
+        shipping = self._shipping
+        if shipping is None:
+            return 0, 0
+        return shipping.sender.sent_bytes, shipping.receiver.all_bytes
+
     async def confirm_lead(self) -> None:
         """Wait until it is certain that nobody else led when this was asked. Raises NotLeader."""
         await self.host.lead.confirm()
@@ -268,6 +306,7 @@ class ClusterNode:
         if host.is_stopped:
             leader = NOBODY
         if (leader, host.term) != self._told:
+            self.counts.changed(self._told[0], leader, self.id)
             self._told = (leader, host.term)
             for tell in list(self._listeners):
                 tell(*self._told)
@@ -278,6 +317,7 @@ class ClusterNode:
         """Have another node lead: that one, or the one that is furthest."""
         successor = to or self._successor()
         if successor != NOBODY:
+            self.counts.transfers += 1
             self.host.hand_over(successor)
 
     def _successor(self) -> int:
@@ -336,7 +376,7 @@ class ClusterNode:
         self._ticked_at += missed * self._tick_seconds
 
     def _look_at_disk(self) -> None:
-        """A node whose disk hangs or is full leaves the lead to one whose disk is well."""
+        """A node whose disk hangs or is full, or whose clock is off, leaves the lead to another."""
         host, disk = self.host, self.disk
         if host.is_stopped:
             return
@@ -346,8 +386,9 @@ class ClusterNode:
             host.writes.probe()
         if disk.is_fit != was_fit:
             tell_fitness(disk, self.id)
-        host.raft.abstain(not disk.is_fit)
-        if not disk.is_fit and host.is_leading:
+        self.clock.look(self.clocks_of_peers(), self.id)
+        host.raft.abstain(not self.may_lead)
+        if not self.may_lead and host.is_leading:
             self.hand_over()
 
     # --- what the lines tell

@@ -231,6 +231,11 @@ class Peers:
             if line is not None:
                 line.write(frame)
 
+    def clocks_ms(self) -> list[int]:
+        """How far the clocks of those that are connected are ahead of ours."""
+        states = (state for state in self.states.values() if state.is_connected)
+        return [state.clock_ms for state in states if state.clock_ms is not None]
+
     async def close(self) -> None:
         self._is_closed = True
         if self._pinging is not None:

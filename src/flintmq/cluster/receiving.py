@@ -63,7 +63,7 @@ class CheckpointReceiver:
         self._is_installing = False
         self._waiting: tuple[ChunkPlace, asyncio.Future[bytes]] | None = None
         self._heard_at = self._not_before = 0.0
-        self.received_bytes = 0
+        self.received_bytes = self.all_bytes = 0
 
     def offered(self, peer: int, offer: ShipOffer) -> None:
         """Take what is offered, unless another is on its way."""
@@ -188,6 +188,7 @@ class CheckpointReceiver:
                 if len(data) != min(CHUNK_BYTES, left):
                     raise Corrupt(f"{len(data)} bytes of a file that has {left} more")
                 self.received_bytes += len(data)
+                self.all_bytes += len(data)
                 return data
         raise Disconnected(f"node {peer}", "it sends no more of its checkpoint")
 

@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from math import inf
+from time import perf_counter
 
 from ..engine.command_log import LogEntry
 from ..engine.commands import LEVEL, Command, decode_command, encode_command
 from ..errors import InvalidRequest, NotLeader
+from ..observe.metrics import PUBLISH_SECONDS, Histogram
 from ..raft import Membership
 from ..raft.messages import Payload
 from ..storage.frames import MEMBERSHIP, Record, State
@@ -49,6 +51,9 @@ class ReplicatedLog:
         self._on_written: deque[tuple[int, Callable[[], None]]] = deque()
         self._gathered_bytes = 0
         self._is_held = False
+        self._proposed: deque[tuple[int, float]] = deque()
+        self.commit_seconds = Histogram(PUBLISH_SECONDS)
+        """From a proposal until it is applied."""
         # Of the shard host:
         self.on_gathered: Callable[[], object]
         self.on_go: Callable[[], object]
@@ -148,6 +153,7 @@ class ReplicatedLog:
 
     def take_gathered(self) -> list[bytes]:
         gathered, self.gathered = self.gathered, []
+        self._proposed.append((self._last, perf_counter()))
         return gathered
 
     def wants_written(self) -> bool:
@@ -164,6 +170,7 @@ class ReplicatedLog:
         self.gathered = []
         self._gathered_bytes = 0
         self._on_written.clear()
+        self._proposed.clear()
         return never
 
     # --- applying
@@ -171,6 +178,8 @@ class ReplicatedLog:
     def applied(self, index: int, term: int, size: int, *, is_ours: bool) -> None:
         self.applied_index = index
         self.applied_bytes += size
+        while self._proposed and self._proposed[0][0] <= index:
+            self.commit_seconds.observe(perf_counter() - self._proposed.popleft()[1])
         if is_ours:
             self._gathered_bytes = max(0, self._gathered_bytes - size)
         elif not self.leads:

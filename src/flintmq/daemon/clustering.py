@@ -198,6 +198,7 @@ class NodePlace:
             broker_of=self._hop.of,
             **settings,
         )
+        node.clocks_of_peers = self.peers.clocks_ms
         if self.is_founded:
             self._be(node)
         self.view.serve(node)
@@ -243,9 +244,7 @@ class NodePlace:
         )
 
     def _health(self) -> PeerHealth:
-        return clocks()._replace(
-            flags=0 if self._node is None else self._node.disk.flags, level=LEVEL
-        )
+        return clocks()._replace(flags=0 if self._node is None else self._node.flags, level=LEVEL)
 
     async def close(self) -> None:
         for task in self._tasks:

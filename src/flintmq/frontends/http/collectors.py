@@ -12,10 +12,12 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from ...cluster_model import ClusterFigures
 from ...compiled import BUILD
 from ...engine.figures import GroupFigures, JournalFigures, Measured, TopicFigures
 from ...net.server.gate import REASONS, ApiKeyGate
 from ...net.server.listener import Listener
+from .cluster_metrics import CLUSTER
 from .exposition import Page, Table, families, label
 from .state import HttpState
 from .webhook_metrics import WEBHOOKS
@@ -403,6 +405,7 @@ GROUPS: dict[str, Table] = {
     "The event loop": LOOP,
     "Topics and groups": TopicCollector.families,
     "Webhooks": WEBHOOKS,
+    "The cluster, at each node": CLUSTER,
     "HTTP itself": HTTP + BUDGET,
 }
 """For the docs."""
@@ -424,6 +427,9 @@ def collectors_of(server: HttpServer, topics: TopicCollector) -> list[Collector]
     def journal() -> JournalFigures | None:
         return state.broker.journal_figures() if isinstance(state.broker, Measured) else None
 
+    def cluster() -> ClusterFigures | None:
+        return None if state.cluster is None else state.cluster.figures()
+
     found: list[Collector] = [TableCollector(PROCESS, lambda: state)]
     if state.native is not None:
         found.append(connections_of("native", state.native))
@@ -436,6 +442,7 @@ def collectors_of(server: HttpServer, topics: TopicCollector) -> list[Collector]
         TableCollector(BUDGET, lambda: server.pages.turnstile),
         TableCollector(JOURNAL, journal),
         TableCollector(WEBHOOKS, state.webhooks),
+        TableCollector(CLUSTER, cluster),
         TableCollector(LOOP, turns),
         topics,
     ]

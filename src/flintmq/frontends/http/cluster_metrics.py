@@ -1,0 +1,76 @@
+"""The figures of a cluster on `/metrics`, as the node that is asked has them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ...cluster_model import ClusterFigures, PeerFigures
+from .exposition import families
+
+
+def _each(
+    value: Callable[[PeerFigures], float | None],
+) -> Callable[[ClusterFigures], dict[str, float]]:
+    return lambda figures: {
+        peer.name: found for peer in figures.peers if (found := value(peer)) is not None
+    }
+
+
+# fmt: off
+CLUSTER = families(
+    (),
+    ("flintmq_cluster_nodes", "Nodes of the cluster, this one too.", "nodes"),
+    ("flintmq_cluster_voters", "Nodes that vote; a majority of them has to be up.", "voters"),
+    ("flintmq_cluster_level", "Level of features in use; `cluster finalize` raises it.", "level"),
+    ("flintmq_cluster_has_leader", "1 if this node knows who leads.", "has_leader"),
+    ("flintmq_cluster_abstaining",
+     "1 while this node leaves the lead to others: its disk hangs or is full, or its clock is off.",
+     "is_abstaining"),
+    ("flintmq_cluster_clock_skew_seconds",
+     "How far the clock of this node is ahead of the median of all nodes.", "clock_skew_seconds"),
+    ("flintmq_cluster_leader_changes_total", "How often this node has heard of another leader.",
+     "leader_changes"),
+    ("flintmq_cluster_transfers_total", "How often this node has handed the lead over.",
+     "transfers"),
+    ("flintmq_cluster_snapshot_sent_bytes_total",
+     "Bytes of checkpoints sent to nodes that were away.", "sent_snapshot_bytes"),
+    ("flintmq_cluster_snapshot_received_bytes_total",
+     "Bytes of checkpoints received from another node.", "received_snapshot_bytes"),
+) + families(
+    ("peer",),
+    ("flintmq_cluster_peer_connected", "1 while this node has a connection to that one.",
+     _each(lambda peer: peer.is_connected)),
+    ("flintmq_cluster_peer_round_trip_seconds", "Round trip to another node.",
+     _each(lambda peer: peer.round_trip_seconds)),
+    ("flintmq_cluster_peer_clock_offset_seconds",
+     "How far the clock of another node is ahead of this one's.",
+     _each(lambda peer: peer.clock_offset_seconds)),
+    ("flintmq_cluster_peer_dropped_total",
+     "Messages to another node that were dropped: no connection, or a slow one. They are repeated.",
+     _each(lambda peer: peer.dropped)),
+) + families(
+    ("group",),
+    ("flintmq_raft_is_leader", "1 if this node leads the group.", lambda f: {0: f.leads}),
+    ("flintmq_raft_term", "The term of the group.", lambda f: {0: f.term}),
+    ("flintmq_raft_last_index", "Last entry in the log of this node.",
+     lambda f: {0: f.last_index}),
+    ("flintmq_raft_committed_index", "Last entry that a majority is known to have.",
+     lambda f: {0: f.committed}),
+    ("flintmq_raft_applied_index", "Last entry that this node has applied.",
+     lambda f: {0: f.applied}),
+    ("flintmq_raft_elections_won_total", "How often this node began to lead.",
+     lambda f: {0: f.leads_taken}),
+    ("flintmq_raft_leads_lost_total", "How often this node ceased to lead.",
+     lambda f: {0: f.leads_lost}),
+) + families(
+    ("group", "peer"),
+    ("flintmq_raft_peer_lag_entries", "At the leader: entries that a node has yet to store.",
+     lambda f: {(0, peer.name): peer.lag_entries
+                for peer in f.peers if peer.lag_entries is not None}),
+) + families(
+    (),
+    ("flintmq_raft_commit_seconds",
+     "At the leader: from a proposal until it is applied, once for each turn of the event loop.",
+     "commit_seconds", "histogram"),
+)
+# fmt: on
