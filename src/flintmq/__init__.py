@@ -106,6 +106,8 @@ if TYPE_CHECKING:
     from .rows import Message as Message
     from .rows import Metadata as Metadata
     from .rows import Rows as Rows
+    from .schedule_model import Schedule as Schedule
+    from .schedule_model import ScheduleState as ScheduleState
     from .webhook_model import Webhook as Webhook
     from .webhook_model import WebhookAnswer as WebhookAnswer
     from .webhook_model import WebhookState as WebhookState
@@ -139,6 +141,7 @@ if not TYPE_CHECKING:  # type checkers see the imports above, and still find mis
         "client.delivery": "Delivery Deliveries",
         "model": "Missed Receipt TopicInfo TopicOptions TopicKeywords TopicStats",
         "group_model": "GroupInfo GroupStats InFlight",
+        "schedule_model": "Schedule ScheduleState",
         "webhook_model": "Webhook WebhookAnswer WebhookState",
         "client.dead_letters": "DeadLetter",
         "batch": "RecordBatch BatchBuilder",

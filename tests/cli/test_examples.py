@@ -111,6 +111,10 @@ BEFORE = {
         f"flintmq webhook {verb}": ["flintmq webhook add orders crm https://crm.example.com/hook"]
         for verb in ("ls", "show", "pause", "resume", "rm")
     },
+    **{
+        f"flintmq schedule {verb}": ["flintmq schedule add nightly orders --cron '0 2 * * *'"]
+        for verb in ("ls", "run", "pause", "resume", "rm")
+    },
     "flintmq sub prices": ["flintmq topic add prices --compact key"],
     "flintmq topic add orders": ["flintmq topic rm orders --yes"],
     "flintmq context use": ["flintmq context add prod --server flint://127.0.0.1:1"],

@@ -20,7 +20,8 @@ SOURCE = Path(flintmq.__file__).parent
 LAYERS = [
     {
         "errors", "installing", "compiled", "sources_only", "amounts", "clock", "patterns", "model",
-        "group_model", "cluster_model", "cluster_advice", "webhook_model", "batch",
+        "group_model", "cluster_model", "cluster_advice", "webhook_model", "schedule_model", "cron",
+        "batch",
         "rows", "arrow", "access", "fsync_policy", "broker_api", "config", "observe", "loop",
         "net.tls",
     },
@@ -29,7 +30,7 @@ LAYERS = [
     {"storage", "client", "net.remote"},
     {"engine"},
     {"net.server", "spark"},
-    {"frontends", "pipeline", "cluster", "webhooks"},
+    {"frontends", "pipeline", "cluster", "webhooks", "schedules"},
     {"api", "client.blocking", "daemon", "testing", "app"},
     {"adapters"},
     {"cli"},

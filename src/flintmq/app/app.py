@@ -15,7 +15,8 @@ from ..client.client import Client
 from ..client.keywords import PublishKeywords, check_keywords
 from ..client.values import Value
 from ..errors import InvalidRequest
-from ..model import StoredReceipt
+from ..model import Seconds, StoredReceipt, seconds
+from ..schedule_model import WhenMissed
 from .arguments import place_of
 from .consumers import ConsumerKeywords, ConsumerSpec, consumer_spec
 from .desk import TaskDesk
@@ -23,6 +24,7 @@ from .handles import BlockingPlace
 from .middleware import Around, Middleware
 from .running import RunningApp
 from .running_task import RunningTask
+from .scheduling import ScheduleSpec
 from .tasks import Task, TaskKeywords, task_spec
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -67,6 +69,8 @@ class App:
         """Keywords of `flintmq.connect`."""
         self.consumers: list[ConsumerSpec] = []
         self.tasks: dict[str, Task[Any, Any]] = {}
+        self.schedules: dict[str, ScheduleSpec] = {}
+        """When tasks are due, by their names."""
         self.around = Around()
         self.lifespan = lifespan
         self._mq: Client | None = None
@@ -139,6 +143,56 @@ class App:
             return self._add_task(function, said, names)
 
         return decorate if function is None else decorate(function)
+
+    def cron(
+        self,
+        expression: str,
+        *,
+        timezone: str = "UTC",
+        missed: WhenMissed = "once",
+        **said: Unpack[TaskKeywords],
+    ) -> TaskDecorator:
+        """Have a function called at times: `@app.cron("*/5 8-18 * * mon-fri")`.
+
+        The broker keeps the times, by the clocks of `timezone`, and stores one task for each,
+        however many workers run. `missed` says what is done for times at which no broker ran:
+        `skip` them, call `once` (the default), or `all`. The function is a task, too; the other
+        keywords are those of `@app.task`. `flintmq.RunningTask.scheduled_at` is when it was due.
+        """
+        check_keywords("cron", said, TaskKeywords)
+        when = ScheduleSpec("cron", cron=expression, timezone=timezone, missed=missed)
+        names = sys._getframe(1).f_locals
+        return lambda function: self._add_scheduled(function, when, said, names)
+
+    def every(
+        self, interval: Seconds, *, missed: WhenMissed = "once", **said: Unpack[TaskKeywords]
+    ) -> TaskDecorator:
+        """Have a function called every so many seconds: `@app.every(30)`; else as `cron`.
+
+        The seconds count from 1970 on: every 30 seconds is at :00 and :30, wherever it runs.
+        """
+        check_keywords("every", said, TaskKeywords)
+        when = ScheduleSpec("every", every=seconds(interval, "every"), missed=missed)
+        names = sys._getframe(1).f_locals
+        return lambda function: self._add_scheduled(function, when, said, names)
+
+    def _add_scheduled(
+        self,
+        function: Callable[..., Any],
+        when: ScheduleSpec,
+        said: TaskKeywords,
+        names: Mapping[str, Any],
+    ) -> Task[Any, Any]:
+        when.check(function)
+        task = self._add_task(function, said, names)
+        if task.spec.required:
+            del self.tasks[task.name]
+            raise InvalidRequest(
+                f"{when.kind} {place_of(function)}: argument {task.spec.required[0]!r} would get "
+                "nothing: nobody sends it; give it a default"
+            )
+        self.schedules[task.name] = when
+        return task
 
     def _add_task(
         self, function: Callable[..., Any], said: TaskKeywords, names: Mapping[str, Any]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..client.client import Client
 from ..errors import FlintError
+from ..schedules.running import ScheduleRunner
 from .calling import CallContext
 from .cancels import CancelBook
 from .claims import sweep_claims
@@ -19,6 +20,7 @@ from .desk import allow_deliveries, task_topic
 from .figures import HandlerFigures
 from .joining import JOIN_SPEC, JoinWork
 from .middleware import Around
+from .scheduling import runner_of
 from .tasks import Task
 from .working import TaskWork
 
@@ -51,6 +53,7 @@ class RunningApp:
         self.consumers += self.tasks
         self._joins = JoinWork(app.desk)
         self._joining = ConsumerRun(JOIN_SPEC, self.context, Around(), self._failed, self._joins)
+        self._schedules: ScheduleRunner | None = None
         self._sweeping: asyncio.Task[None] | None = None
 
     def _task_run(self, task: Task[Any, Any]) -> ConsumerRun:
@@ -74,6 +77,11 @@ class RunningApp:
             retries = task.spec.consumer.retrying.retries or 0
             await desk.make_topic(task.spec.topic, task_topic(retries))
             await allow_deliveries(self.mq, task.spec.topic, retries)
+        for name, when in self.app.schedules.items():
+            await when.define(self.mq, name, self.app.tasks[name].spec.topic)
+        self._schedules = runner_of(self.mq)
+        if self._schedules is not None:
+            self._schedules.start()
         await self._joins.make_topic()
         await self._cancels.start()
         await self._joining.start()
@@ -91,6 +99,8 @@ class RunningApp:
     async def stop(self) -> None:
         """Drain all handlers, at once."""
         try:
+            if self._schedules is not None:
+                await self._schedules.stop()
             if self._sweeping is not None:
                 self._sweeping.cancel()
                 await asyncio.wait([self._sweeping])

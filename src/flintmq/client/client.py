@@ -36,6 +36,7 @@ from .publisher import Publisher
 from .queue_verbs import QueueVerbs
 from .reader import Reader
 from .requesting import Requesting
+from .schedule_verbs import ScheduleVerbs
 from .sending import Sender, publish_identity, time_left
 from .staged_publishing import StagedPublishing
 from .topic_admin import TopicAdmin
@@ -87,6 +88,7 @@ class Client:
         self._queues = QueueVerbs(context, self._pollers)
         self._topics = TopicAdmin(context, codec, self._pollers)
         self._webhooks = WebhookVerbs(broker)
+        self._schedules = ScheduleVerbs(broker, self.publish)
         self._staged = StagedPublishing(context, self._encoder, self._sender)
         self._requesting = Requesting(context, self._encoder, self._sender)
         codec.replier = self._requesting.reply
@@ -354,6 +356,13 @@ class Client:
     resume_webhook = of_part("_webhooks", WebhookVerbs.resume_webhook)
     test_webhook = of_part("_webhooks", WebhookVerbs.test_webhook)
     delete_webhook = of_part("_webhooks", WebhookVerbs.delete_webhook)
+    create_schedule = of_part("_schedules", ScheduleVerbs.create_schedule)
+    schedules = of_part("_schedules", ScheduleVerbs.schedules)
+    schedule = of_part("_schedules", ScheduleVerbs.schedule)
+    pause_schedule = of_part("_schedules", ScheduleVerbs.pause_schedule)
+    resume_schedule = of_part("_schedules", ScheduleVerbs.resume_schedule)
+    run_schedule = of_part("_schedules", ScheduleVerbs.run_schedule)
+    delete_schedule = of_part("_schedules", ScheduleVerbs.delete_schedule)
     topics = of_part("_topics", TopicAdmin.topics)
     topic_info = of_part("_topics", TopicAdmin.topic_info)
     topic_stats = of_part("_topics", TopicAdmin.topic_stats)
@@ -425,16 +434,9 @@ class Client:
         async with AsyncExitStack() as closing:
             closing.push_async_callback(self._broker.close)
             closing.push_async_callback(self._pollers.close)
-            closing.push_async_callback(self._close_parts, closer)
+            closing.push_async_callback(self._context.close_consumers, closer)
             for publisher in self._publishers:
                 closing.push_async_callback(publisher.close)
-
-    async def _close_parts(self, closer: Closer) -> None:
-        # All at once: each may have to wait for work in progress.
-        closing = (part._close_for(closer) for part in list(self._context.consumers))
-        for outcome in await asyncio.gather(*closing, return_exceptions=True):
-            if isinstance(outcome, BaseException):
-                raise outcome
 
     async def __aenter__(self) -> Self:
         self._context.check_open()

@@ -49,6 +49,13 @@ class ClientContext:
         if self.is_closed:
             raise Closed("the connection")
 
+    async def close_consumers(self, closer: Closer) -> None:
+        # All at once: each may have to wait for work in progress.
+        closing = (part._close_for(closer) for part in list(self.consumers))
+        for outcome in await asyncio.gather(*closing, return_exceptions=True):
+            if isinstance(outcome, BaseException):
+                raise outcome
+
     def may_create(self, auto_create: bool | None) -> bool:
         return self.auto_create if auto_create is None else auto_create
 

@@ -25,6 +25,7 @@ from ..net.server.slowing import MOST_SECONDS, Slowing
 from ..net.server.tls import ServerTls
 from ..net.tls.files import load_authorities
 from ..observe.logs import event
+from ..schedules.running import ScheduleRunner
 from ..serde.codec import Codec
 from ..storage.filesystem import LocalFileSystem
 from ..webhooks.running import WebhookRunner
@@ -197,6 +198,18 @@ def webhooks_of(config: Config, broker: Broker, node: ClusterNode | None) -> Web
         tls=tls,
     )
     broker.deliver_webhooks_by(runner)
+    if node is not None:
+        node.on_leader_changed(lambda leader, term: runner.look_again())
+    return runner
+
+
+def schedules_of(broker: Broker, node: ClusterNode | None) -> ScheduleRunner:
+    """Publishes what is due, while this node leads."""
+    runner = ScheduleRunner(
+        Client(broker, Codec(), auto_create=False, timeout=None),
+        broker.shard.state.definitions,
+        leads=(lambda: True) if node is None else node.is_leading,
+    )
     if node is not None:
         node.on_leader_changed(lambda leader, term: runner.look_again())
     return runner

@@ -33,6 +33,7 @@ from .assembly import (
     hosts_of,
     http_limits_of,
     limits_of,
+    schedules_of,
     shown,
     slowness_of,
     tls_of,
@@ -117,6 +118,7 @@ class Daemon:
         if place is not None and self._node is not None:
             place.serve(self._node, self._server)
         self._webhooks = webhooks_of(config, self._broker, self._node)
+        self._schedules = schedules_of(self._broker, self._node)
         self._is_listening = self._is_closed = self._reloads_later = False
         self._http = None if config.http is None else self._http_server()
         self.http_address: tuple[str, int] | None = None
@@ -198,6 +200,7 @@ class Daemon:
                             self.addresses[name] = await front_end.start(*place)
                     self._is_listening = True
                     self._webhooks.start()
+                    self._schedules.start()
                     if self._place is not None:
                         self._place.listens(address)
                     on_ready(address)
@@ -392,6 +395,7 @@ class Daemon:
             self._node.hand_over()  # first: clients go on with the next leader at once
         self._broker.end_deliveries()
         await self._webhooks.stop()
+        await self._schedules.stop()
         async with asyncio.TaskGroup() as draining:
             draining.create_task(self._server.drain(seconds, self._is_worked_for))
             for front_end in front_ends:

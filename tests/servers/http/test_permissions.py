@@ -61,6 +61,14 @@ NEEDS = {
     "redrive": "administer",
     "discard": "administer",
     "all_webhooks": "broker",
+    "all_schedules": "broker",
+    **dict.fromkeys(
+        [
+            "schedules_of_topic", "schedule", "create_schedule", "delete_schedule",
+            "pause_schedule", "resume_schedule", "run_schedule",
+        ],
+        "administer",
+    ),
     **dict.fromkeys(
         [
             "webhooks_of_topic", "webhook", "create_webhook", "delete_webhook", "pause_webhook",
@@ -77,6 +85,7 @@ BODIES: dict[str, Any] = {
     "redrive": {"all": True},
     "discard": {"all": True},
     "create_webhook": {"url": "https://crm.example/hook"},
+    "create_schedule": {"every": 30},
     **{name: {"leases": ["0.0.1"]} for name in ("ack", "nack", "reject", "extend")},
 }
 EACH = pytest.mark.parametrize("route", ROUTES, ids=lambda route: name_of(route))
@@ -84,6 +93,7 @@ EACH = pytest.mark.parametrize("route", ROUTES, ids=lambda route: name_of(route)
 
 NOT_THERE = {
     *("close_connection", "webhook", "delete_webhook", "pause_webhook", "resume_webhook"),
+    *("schedule", "delete_schedule", "pause_schedule", "resume_schedule", "run_schedule"),
     *(name for name in NEEDS if name.startswith("cluster_")),
 }
 """What a broker alone without connections and webhooks does not have."""
@@ -120,6 +130,7 @@ SAME_AS = {
     "redrive": Op.REDRIVE,
     "discard": Op.DISCARD,
     "create_webhook": Op.DEFINE,
+    "create_schedule": Op.DEFINE,
     "test_webhook": Op.TEST_WEBHOOK,
 }
 
@@ -145,7 +156,7 @@ async def furnish(broker: Broker) -> None:
 async def ask(
     call: Caller, route: ApiRoute, key: str | None, topic: str = "orders"
 ) -> httpx.Response:
-    path = route.path.format(topic=topic, group="g", connection="999")
+    path = route.path.format(topic=topic, group="g", schedule="s", connection="999")
     return await call(route.method, f"/api/v1{path}", BODIES.get(name_of(route)), key=key)
 
 

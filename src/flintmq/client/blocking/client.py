@@ -145,6 +145,13 @@ class BlockingClient:
     resume_webhook = blocking(Client.resume_webhook)
     test_webhook = blocking(Client.test_webhook)
     delete_webhook = blocking(Client.delete_webhook)
+    create_schedule = blocking(Client.create_schedule)
+    schedules = blocking(Client.schedules)
+    schedule = blocking(Client.schedule)
+    pause_schedule = blocking(Client.pause_schedule)
+    resume_schedule = blocking(Client.resume_schedule)
+    delete_schedule = blocking(Client.delete_schedule)
+    run_schedule = blocking(Client.run_schedule)
 
     # --- the connection
 

@@ -21,6 +21,7 @@ from starlette.types import Receive, Scope, Send
 from ...cluster_advice import Examination, RestartPlan
 from ...cluster_model import ClusterStatus
 from ...errors import InvalidRequest
+from ...schedule_model import ScheduleState
 from ...webhook_model import WebhookAnswer
 from . import (
     cluster,
@@ -29,6 +30,7 @@ from . import (
     models,
     outgoing,
     publishing,
+    schedules,
     streams,
     webhooks,
 )
@@ -66,6 +68,7 @@ class ApiRoute(NamedTuple):
 
 _TOPIC = "/topics/{topic}"
 _GROUP = "/topics/{topic}/groups/{group}"
+_SCHEDULE = "/topics/{topic}/schedules/{schedule}"
 
 # fmt: off
 ROUTES: tuple[ApiRoute, ...] = (
@@ -157,6 +160,23 @@ ROUTES: tuple[ApiRoute, ...] = (
     ApiRoute("POST", f"{_GROUP}/dead-letters/discard", "Delete dead letters.",
              ADMINISTER, models.Count, handlers.discard, body=models.Which),
 
+    ApiRoute("GET", "/schedules", "All schedules, and when they are due.",
+             BROKER, schedules.ScheduleList, schedules.all_schedules),
+    ApiRoute("GET", f"{_TOPIC}/schedules", "The schedules of a topic.",
+             ADMINISTER, schedules.ScheduleList, schedules.schedules_of_topic),
+    ApiRoute("GET", _SCHEDULE, "A schedule, and when it is due.",
+             ADMINISTER, ScheduleState, schedules.schedule),
+    ApiRoute("PUT", _SCHEDULE, "Publish a message by the clock.",
+             ADMINISTER, ScheduleState, schedules.create_schedule,
+             body=schedules.CreateSchedule),
+    ApiRoute("DELETE", _SCHEDULE, "Delete a schedule. Its messages stay.",
+             ADMINISTER, models.Done, schedules.delete_schedule),
+    ApiRoute("POST", f"{_SCHEDULE}/pause", "Publish nothing until resumed.",
+             ADMINISTER, models.Done, schedules.pause_schedule),
+    ApiRoute("POST", f"{_SCHEDULE}/resume", "Publish again, from now on.",
+             ADMINISTER, models.Done, schedules.resume_schedule),
+    ApiRoute("POST", f"{_SCHEDULE}/run", "Publish the message of a schedule now, once more.",
+             ADMINISTER, schedules.PublishedBySchedule, schedules.run_schedule),
     ApiRoute("GET", "/webhooks", "All webhooks and how they are doing.",
              BROKER, webhooks.WebhookList, webhooks.all_webhooks),
     ApiRoute("GET", f"{_TOPIC}/webhooks", "The webhooks of a topic.",

@@ -25,6 +25,7 @@ STATUS: dict[type[FlintError], int] = {
     errors.NotStaged: 409,
     errors.GroupNotFound: 404,
     errors.WebhookNotFound: 404,
+    errors.ScheduleNotFound: 404,
     errors.DefinitionChanged: 409,
     errors.GroupExists: 409,
     errors.LeaseLost: 409,
@@ -55,6 +56,9 @@ STATUS: dict[type[FlintError], int] = {
     errors.DefinitionChanged: 409,
     errors.NoResponders: 404,
     errors.NoReply: 504,
+    errors.NoResult: 504,
+    errors.TaskFailed: 500,
+    errors.TaskCancelled: 409,
     Draining: 503,
 }
 

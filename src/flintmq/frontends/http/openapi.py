@@ -38,6 +38,7 @@ REF = "#/components/schemas/{name}"
 PARAMETERS = {
     "topic": "A topic; one of its partitions as `orders%2F0`.",
     "group": "A group of the topic.",
+    "schedule": "A schedule of the topic.",
     "connection": "The id of a connection.",
 }
 

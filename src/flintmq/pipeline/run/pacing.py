@@ -43,7 +43,7 @@ EncodeRows = Callable[["DataFrame", Mapping[str, "Column"]], "DataFrame"]
 """Makes messages of rows, and keeps the given columns beside them."""
 
 
-class Schedule:
+class PaceSchedule:
     """When the next cut is due. Pure: the current time is an argument, in seconds on any clock."""
 
     def __init__(
@@ -110,7 +110,7 @@ def into_topic_paced(
     `journal` is a directory that lasts as long as the checkpoint. `pace` is a timestamp column; a
     row without a time is sent with the one before it.
     """
-    schedule = Schedule(rate=rate, paced=pace is not None, speed=speed)
+    schedule = PaceSchedule(rate=rate, paced=pace is not None, speed=speed)
     checked = write_options(options, streams=False)
     directory = local_directory(journal)
 
@@ -183,7 +183,7 @@ def _in_order(frame: DataFrame, encode: EncodeRows, pace: str | None) -> pyarrow
     return table.take(compute.sort_indices(places, [(AT, "ascending"), (ROW, "ascending")]))
 
 
-def _store(table: pyarrow.Table, schedule: Schedule, path: Path) -> None:
+def _store(table: pyarrow.Table, schedule: PaceSchedule, path: Path) -> None:
     import pyarrow as pa
 
     cuts = schedule.cuts(table.column(AT).to_pylist())

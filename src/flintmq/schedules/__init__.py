@@ -1,0 +1,1 @@
+"""Schedules: messages that the broker publishes by itself, at the node that leads."""
