@@ -20,7 +20,9 @@ from flintmq.cluster.node import ClusterNode
 from flintmq.errors import NotLeader
 from flintmq.net.remote.broker import RemoteBroker
 from flintmq.net.server.native import NativeServer
-from flintmq.net.wire.operations import ClusterMap, MapGroup
+from flintmq.net.wire.frames import Frame
+from flintmq.net.wire.operations import OPERATIONS, ClusterMap, MapGroup, Op
+from flintmq.serde.codec import Codec
 from flintmq.testing import ManualClock
 
 from .over_cluster import ContractCluster
@@ -32,6 +34,7 @@ take a few hundred."""
 
 _LIVE = "a live feed begins anew with another leader, and QoS 0 is sent at most once"
 _FIGURES = "figures are counted by who leads, and begin anew with another"
+_WHOSE = "whose turn it is among those of equal right begins anew with another leader"
 _AGAIN = "the first answer was lost; the second one says that it was there already"
 NOT_WITH_STOPS = {
     "test_live.py": _LIVE,
@@ -46,6 +49,13 @@ NOT_WITH_STOPS = {
     "test_a_live_feed_is_not_handed_what_expired_in_its_queue": _LIVE,
     "test_a_filter_reckons_with_the_size_for_readers_feeds_and_groups": _LIVE,
     "test_a_delayed_message_that_is_gone_when_due_is_counted": _LIVE,
+    "test_expired_messages_leave_the_topic_on_time_with_no_publish_in_between": _FIGURES,
+    "test_stats_are_sums_and_each_partition_has_its_own": _FIGURES,
+    "test_limits_hold_for_each_partition": _FIGURES,
+    "test_the_figures_of_a_group_add_up": _FIGURES,
+    "test_what_goes_back_goes_to_its_group_alone": _FIGURES,
+    "test_the_low_ones_are_not_starved_by_a_stream_of_high_ones": _WHOSE,
+    "test_who_settles_each_message_before_the_next_is_given_several_of_a_key_at_once": _WHOSE,
     "test_what_a_ttl_has_ended_is_counted": _FIGURES,
     "test_what_drop_oldest_took_is_counted": _FIGURES,
     "test_what_was_read_and_what_expired_are_counted_apart": _FIGURES,
@@ -57,6 +67,12 @@ NOT_WITH_STOPS = {
     "test_of_repeats_that_are_under_way_together_one_is_the_first": _AGAIN,
 }
 """Promises that end with the leader, and why."""
+NOT_DURING = {op for op, operation in OPERATIONS.items() if operation.once} - {
+    Op.BACKUP,
+    Op.DELETE_TOPIC,
+}
+"""The leader is stopped before one of these or behind it: what is promised in between is
+OutcomeUnknown, and most tests need the outcome. Those of the two that are taken out ask again."""
 
 
 def connect_with_stops(directory: Path, seed: int, **options: Any) -> flintmq.Client:
@@ -110,13 +126,13 @@ class StoppedCluster(ContractCluster):
     def __init__(
         self, directory: Path, far: RemoteBroker, clock: ManualClock, random: Random
     ) -> None:
-        super().__init__(directory, clock=clock)
+        super().__init__(directory, clock=clock, decoder=Codec())
         self._far, self._random = far, random
-        self._open, self._close = far.open, far.close
+        self._open, self._close, self._link_ask = far.open, far.close, far.link.ask
         self._leads: dict[int, NodeLead] = {}
         self._addresses: dict[int, str] = {}
         self._is_open = False
-        self._turns = 0
+        self._turns = self._asked_once = 0
         self._stopping: asyncio.Task[None] | None = None
 
     async def begin(self) -> None:
@@ -130,6 +146,7 @@ class StoppedCluster(ContractCluster):
             self._addresses[id] = f"{host}:{port}"
             addresses.append((host, port))
         self._far.link.dialer.addresses = addresses
+        self._far.link.ask = self._ask  # type: ignore[method-assign]
         await self._open()
         self._is_open = True
         self._turns = self._random.randrange(*TURNS)
@@ -137,10 +154,20 @@ class StoppedCluster(ContractCluster):
 
     def _count(self) -> None:
         self._turns -= 1
-        if self._turns > 0 and self._is_open:
+        if (self._turns > 0 or self._asked_once) and self._is_open:
             asyncio.get_running_loop().call_soon(self._count)
         elif self._is_open:
             self._stopping = asyncio.get_running_loop().create_task(self._stop_leader())
+
+    async def _ask(self, op: Op, *arguments: Any, **keywords: Any) -> Frame:
+        if op in NOT_DURING and self._stopping is not None:
+            await self._stopping
+            await self.settled()
+        self._asked_once += op in NOT_DURING
+        try:
+            return await self._link_ask(op, *arguments, **keywords)
+        finally:
+            self._asked_once -= op in NOT_DURING
 
     async def _stop_leader(self) -> None:
         leader = self.leader()

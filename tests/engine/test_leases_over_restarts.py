@@ -121,6 +121,21 @@ async def test_an_ack_whose_answer_was_lost_can_be_repeated(desk: GraceDesk) -> 
     await desk.run((await desk.join()).ack([(grant.token, [(0, 1)])]))
 
 
+async def test_a_reject_whose_answer_was_lost_can_be_repeated(desk: GraceDesk) -> None:
+    grant = await desk.granted(b"0", b"1")
+    await desk.run((await desk.join()).reject([(grant.token, [(0, 1)])], "bad"))
+    await desk.crash()
+    member = await desk.join()
+
+    await desk.run(member.reject([(grant.token, [(0, 1)])], "bad"))
+
+    assert len(await desk.run(desk.broker.dead_letters("t", "g", 10))) == 1
+    await desk.clock.advance(GRACE + 1)
+    assert await desk.values(member) == [b"1"]
+    with pytest.raises(LeaseLost):  # the second was not rejected, and another has it now
+        await desk.run(member.reject([(grant.token, [(1, 2)])], "bad"))
+
+
 async def test_the_next_of_a_key_waits_for_what_may_come_back(desk: GraceDesk) -> None:
     await desk.publish("t", b"0", b"1", key="k")
     grant = await desk.take(await desk.join(order="key"))

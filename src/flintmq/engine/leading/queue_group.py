@@ -17,6 +17,7 @@ from ...broker_api import Filter, Grant, TakeMode
 from ...clock import Timer
 from ...errors import FlintError
 from ...group_model import GroupInfo, Order, Ranges
+from ...groups.in_doubt import TERM_BITS
 from ...groups.ranges import offsets_in
 from ...loop.pace import pace
 from ...observe.logs import limited
@@ -430,6 +431,7 @@ class QueueGroup:
             self.look()
         self.picking.find_suspects()
         now = topic.clock.monotonic()
+        self.settling.led_from = (last_term + 1) << TERM_BITS
         queue.take_up(
             now=now,
             seconds=reclaim_seconds,

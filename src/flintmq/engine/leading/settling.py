@@ -33,6 +33,8 @@ class Settling:
         where they are dead letters."""
         self.void_before = 0
         """Tokens from before a reset are worth nothing."""
+        self.led_from = 0
+        """Tokens before this one were given by who led before us."""
 
     async def ack(self, leases: Sequence[Lease]) -> None:
         self._group.check_open()
@@ -128,7 +130,11 @@ class Settling:
             count_of = self._queue.count_of
             dead = [Dead(offset, reason, count_of(offset)) for offset in offsets_in(mine)]
             await self._group.burying.bury(dead)
-        self._raise_lost([run for _, ranges in lost for run in ranges])
+        # What was handed out before we led may have been rejected then, as an ack may be done.
+        now = [(token, ranges) for token, ranges in lost if token >= self.led_from]
+        before = [(token, ranges) for token, ranges in lost if token < self.led_from]
+        all_lost = [run for _, ranges in now for run in ranges]
+        self._raise_lost(all_lost + (await self._not_done(before) if before else []))
 
     async def extend(self, leases: Sequence[Lease], seconds: float, holder: str) -> None:
         if self._topic.lead is not None:  # it is a grant
