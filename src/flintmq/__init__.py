@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from .client.blocking import BlockingPublisher as BlockingPublisher
     from .client.blocking import BlockingReader as BlockingReader
     from .client.blocking import BlockingSubscription as BlockingSubscription
+    from .client.blocking import BlockingTable as BlockingTable
+    from .client.blocking import BlockingTableWatch as BlockingTableWatch
     from .client.blocking import connect_sync as connect_sync
     from .client.client import Client as Client
     from .client.dead_letters import DeadLetter as DeadLetter
@@ -52,6 +54,9 @@ if TYPE_CHECKING:
     from .client.publisher import Publisher as Publisher
     from .client.reader import Reader as Reader
     from .client.subscription import Subscription as Subscription
+    from .client.table import Table as Table
+    from .client.table import TableChange as TableChange
+    from .client.table import TableWatch as TableWatch
     from .compiled import __compiled__ as __compiled__
     from .errors import BrokerFailed as BrokerFailed
     from .errors import Closed as Closed
@@ -76,6 +81,7 @@ if TYPE_CHECKING:
     from .errors import NoResult as NoResult
     from .errors import NotAuthenticated as NotAuthenticated
     from .errors import NotStaged as NotStaged
+    from .errors import OutboxFull as OutboxFull
     from .errors import OutcomeUnknown as OutcomeUnknown
     from .errors import PermissionDenied as PermissionDenied
     from .errors import QueueFull as QueueFull
@@ -98,6 +104,7 @@ if TYPE_CHECKING:
     from .group_model import GroupStats as GroupStats
     from .group_model import InFlight as InFlight
     from .model import Missed as Missed
+    from .model import OutboxStats as OutboxStats
     from .model import Receipt as Receipt
     from .model import TopicInfo as TopicInfo
     from .model import TopicKeywords as TopicKeywords
@@ -129,7 +136,8 @@ if not TYPE_CHECKING:  # type checkers see the imports above, and still find mis
         "app.workflows": "chain group",
         "client.blocking": (
             "connect_sync BlockingClient BlockingPublisher BlockingReader BlockingFeed "
-            "BlockingSubscription BlockingDelivery BlockingDeliveries"
+            "BlockingSubscription BlockingDelivery BlockingDeliveries BlockingTable "
+            "BlockingTableWatch"
         ),
         "client.client": "Client",
         "client.background": "NotSettled",
@@ -137,9 +145,10 @@ if not TYPE_CHECKING:  # type checkers see the imports above, and still find mis
         "client.reader": "Reader",
         "client.feed": "Feed",
         "client.subscription": "Subscription",
+        "client.table": "Table TableChange TableWatch",
         "rows": "Message Rows Metadata",
         "client.delivery": "Delivery Deliveries",
-        "model": "Missed Receipt TopicInfo TopicOptions TopicKeywords TopicStats",
+        "model": "Missed OutboxStats Receipt TopicInfo TopicOptions TopicKeywords TopicStats",
         "group_model": "GroupInfo GroupStats InFlight",
         "schedule_model": "Schedule ScheduleState",
         "webhook_model": "Webhook WebhookAnswer WebhookState",
@@ -152,7 +161,7 @@ if not TYPE_CHECKING:  # type checkers see the imports above, and still find mis
             "NotAuthenticated PermissionDenied TopicDeleted TopicExists TopicFull QueueFull "
             "GroupNotFound GroupExists WebhookNotFound DefinitionChanged NoResponders NoReply "
             "NoResult TaskFailed TaskCancelled ScheduleNotFound "
-            "LeaseLost FilterFailed Closed "
+            "LeaseLost FilterFailed Closed OutboxFull "
             "Disconnected TlsFailed MalformedFrame OutcomeUnknown Corrupt UnsupportedFormat "
             "StorageFull StorageFailed BrokerFailed DataDirectoryInUse SparkUnavailable"
         ),

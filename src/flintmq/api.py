@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, cast
 from urllib.parse import unquote_to_bytes
 
 from .broker_api import BrokerApi
@@ -26,6 +26,7 @@ _log = logging.getLogger(__name__)
 SERVER = "FLINTMQ_SERVER"
 API_KEY = "FLINTMQ_API_KEY"
 API_KEY_MAX = 4096
+OUTBOX_BYTES = 256 << 20
 
 
 def connect(
@@ -42,6 +43,8 @@ def connect(
     tls_cert: File | None = None,
     tls_key: File | None = None,
     tls_verify: bool = True,
+    outbox: File | None = None,
+    outbox_bytes_max: int = OUTBOX_BYTES,
     tracing: bool | None = None,
 ) -> Client:
     """Connect to a broker: `async with flintmq.connect("memory://") as mq`.
@@ -71,6 +74,11 @@ def connect(
     experiments. In the environment: FLINTMQ_TLS_CA, FLINTMQ_TLS_CLIENT_CERT,
     FLINTMQ_TLS_CLIENT_KEY, FLINTMQ_TLS_VERIFY.
 
+    `outbox` is a directory in which publishes are kept while a flint:// broker is away, across
+    restarts and crashes of this process: every publish goes there, its receipt says `queued`, and
+    it is sent in order, exactly once, when the broker can be reached. One process at a time uses
+    it. It holds `outbox_bytes_max`, then publishes raise OutboxFull; `fsync` counts for it.
+
     `tracing` makes OpenTelemetry spans of publishing and processing, and carries `traceparent` from
     one to the other in the headers. By default it is on where OpenTelemetry is set up in this
     process; True needs `flintmq[otel]`.
@@ -89,6 +97,8 @@ def connect(
         raise InvalidRequest(
             f"{' and '.join(named)} is for TLS: connect to flints://host:port, not {url!r}"
         )
+    if outbox is not None and scheme not in ("flint", "flints"):
+        raise InvalidRequest(f"an outbox is for flint:// and flints://, not for {url!r}")
     codec = Codec(decoded_bytes_max)
     broker: BrokerApi
     if scheme == "memory" and separator:
@@ -127,6 +137,15 @@ def connect(
             api_key=_checked_key(api_key),
             tls=tls,
         )
+        if outbox is not None:
+            broker = _with_outbox(
+                broker,
+                Path(outbox),
+                FsyncPolicy.parse(fsync),
+                bytes_max=outbox_bytes_max,
+                auto_create=auto_create,
+                timeout=timeout_seconds(timeout),
+            )
     else:
         raise InvalidRequest(
             f"unknown broker URL {url!r}; use memory://, file://, flint:// or flints://"
@@ -137,6 +156,17 @@ def connect(
 
         kind = TracedClient
     return kind(broker, codec, auto_create=auto_create, timeout=timeout, tracing=spans, url=url)
+
+
+def _with_outbox(
+    remote: BrokerApi, directory: Path, fsync: FsyncPolicy, **settings: Any
+) -> BrokerApi:
+    from .client.outbox import OutboxBroker
+    from .engine.host import durable_broker
+    from .storage.filesystem import LocalFileSystem
+
+    local = durable_broker(LocalFileSystem(directory), clock=remote.clock, fsync=fsync)
+    return cast(BrokerApi, OutboxBroker(remote, local, directory=str(directory), **settings))
 
 
 def _checked_key(given: str | None) -> str | None:

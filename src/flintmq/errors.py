@@ -15,6 +15,7 @@
       TopicExists                     use the same options, or call configure_topic
       TopicFull                       wait for readers, or choose another overflow policy
       QueueFull                       the same for a live queue or a publisher's own buffer
+      OutboxFull                      connect, so that it is sent, or allow it more bytes
       NotStaged                       stage the parts again, then commit
       GroupNotFound                   subscribe or poll creates it
       GroupExists                     pass the group's own options, none, or another name
@@ -213,6 +214,18 @@ class QueueFull(FlintError):
     def __init__(self, queue: str, capacity: int, remedy: str) -> None:
         super().__init__(f"{queue} is full ({capacity:,}); {remedy}")
         self.queue, self.capacity = queue, capacity
+
+
+class OutboxFull(FlintError):
+    """The outbox of this device has no room; nothing was added."""
+
+    def __init__(self, directory: str, bytes: int, bytes_max: int, why: str | None) -> None:
+        waits = f"; it waits, last because of: {why}" if why else ""
+        super().__init__(
+            f"the outbox in {directory} is full ({bytes:,} of {bytes_max:,} bytes){waits}; "
+            "let it be sent, or connect with a larger outbox_bytes_max"
+        )
+        self.directory, self.bytes, self.bytes_max = directory, bytes, bytes_max
 
 
 class NotStaged(FlintError, LookupError):

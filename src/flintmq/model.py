@@ -18,7 +18,9 @@ from .patterns import check_name
 Overflow = Literal["drop_oldest", "drop_new", "block", "reject"]
 Storage = Literal["memory", "durable"]
 Compact = Literal["key"]
-Durability = Literal["none", "memory", "written", "synced", "replicated", "replicated-written"]
+Durability = Literal[
+    "none", "memory", "written", "synced", "replicated", "replicated-written", "queued"
+]
 Start = Literal["earliest", "latest", "committed", "last_per_key"] | int | datetime
 Seconds = float | timedelta
 
@@ -205,7 +207,8 @@ class Receipt(msgspec.Struct, frozen=True, gc=False):
     """What publish returns: where the messages were stored, and how durably.
 
     A batch has its first offset and its count. `offset` is None where nothing was stored: at QoS 0,
-    or when every message was dropped by `overflow="drop_new"` (`dropped` says how many were).
+    or when every message was dropped by `overflow="drop_new"` (`dropped` says how many were), or
+    where it is `queued` in the outbox of this device, to be sent.
     """
 
     topic: str
@@ -276,6 +279,22 @@ class Definition(msgspec.Struct, frozen=True, array_like=True):
     value: bytes
     version: int
     """Another one after each change, and never the same again."""
+
+
+class OutboxStats(msgspec.Struct, frozen=True, kw_only=True):
+    """The outbox of a connection at one moment."""
+
+    messages: int
+    """How many wait to be sent."""
+    bytes: int
+    bytes_max: int
+    sent: int
+    """How many the broker has taken since this connection was opened."""
+    refused: int
+    """How many it will never take, for example because they are too large: they are laid aside."""
+    is_connected: bool
+    last_error: str | None
+    """What sending waits for, if it has failed."""
 
 
 class TopicStats(msgspec.Struct, frozen=True, kw_only=True):

@@ -35,6 +35,8 @@ PAIRS: list[tuple[type, type]] = [
     (flintmq.Subscription, BlockingSubscription),
     (flintmq.Delivery, BlockingDelivery),
     (flintmq.Deliveries, BlockingDeliveries),
+    (flintmq.Table, flintmq.BlockingTable),
+    (flintmq.TableWatch, flintmq.BlockingTableWatch),
     (Process, BlockingProcess),
 ]
 BLOCKING_OF = dict(PAIRS)
@@ -65,6 +67,9 @@ def surface(kind: type) -> dict[str, Any]:
 def in_blocking_terms(annotation: Any) -> Any:
     if get_origin(annotation) is AsyncIterator:
         return Iterator[get_args(annotation)[0]]  # type: ignore[misc]
+    origin = get_origin(annotation)
+    if origin in BLOCKING_OF or origin in BLOCKING_OF.values():
+        annotation = origin  # a table is generic
     if annotation in IN_BLOCKING_TERMS:
         return IN_BLOCKING_TERMS[annotation]
     if isinstance(annotation, UnionType):

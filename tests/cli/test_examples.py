@@ -116,6 +116,7 @@ BEFORE = {
         for verb in ("ls", "run", "pause", "resume", "rm")
     },
     "flintmq sub prices": ["flintmq topic add prices --compact key"],
+    "flintmq table prices": ["flintmq table prices --set EURUSD=1.08 --set GBPUSD=1.27"],
     "flintmq topic add orders": ["flintmq topic rm orders --yes"],
     "flintmq context use": ["flintmq context add prod --server flint://127.0.0.1:1"],
     "flintmq context rm": ["flintmq context add old --server flint://127.0.0.1:1"],
@@ -132,6 +133,7 @@ BEFORE = {
 
 MORE = {
     "--follow": ("--timeout", "0"),
+    "--watch": ("--timeout", "0"),
     "--live": ("--timeout", "0"),
     "flintmq bench": ("--messages", "60"),
     "flintmq bench latency": ("--messages", "3"),

@@ -42,6 +42,8 @@ ASYNC_OF: dict[type, type] = {
     flintmq.BlockingSubscription: flintmq.Subscription,
     flintmq.BlockingDelivery: flintmq.Delivery,
     flintmq.BlockingDeliveries: flintmq.Deliveries,
+    flintmq.BlockingTable: flintmq.Table,
+    flintmq.BlockingTableWatch: flintmq.TableWatch,
     BlockingProcess: Process,
 }
 ENDED = object()
@@ -225,6 +227,8 @@ class OverBlocking:
     def _wrapped(self, made: Any) -> Any:
         if isinstance(made, flintmq.BlockingDeliveries):
             return OverDeliveries(made, self._client, self._clock)
+        if isinstance(made, flintmq.BlockingTable):
+            return OverTable(made, self._client, self._clock)
         return OverBlocking(made, self._client, self._clock) if type(made) in ASYNC_OF else made
 
     def run(
@@ -296,6 +300,25 @@ class OverDeliveries(OverBlocking):
     def __getitem__(self, index: int | slice) -> Any:
         found = self._blocking[index]
         return [*map(self._wrapped, found)] if isinstance(index, slice) else self._wrapped(found)
+
+
+class OverTable(OverBlocking):
+    """The same for a table, which is read like a dict."""
+
+    def keys(self) -> Any:
+        return self._blocking.keys()
+
+    def __len__(self) -> int:
+        return len(self._blocking)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._blocking)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._blocking
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._blocking[key]
 
 
 def async_side(thing: Any) -> Any:

@@ -17,7 +17,7 @@ from flintmq.batch import BatchBuilder
 from flintmq.engine.broker import Broker
 from flintmq.errors import FlintError, InvalidRequest, TopicFull
 from flintmq.net.remote.link import Link
-from flintmq.net.remote.outbox import FEW_ROWS, Outbox, row_fields
+from flintmq.net.remote.send_buffer import FEW_ROWS, SendBuffer, row_fields
 from flintmq.net.server.native import NativeServer
 from flintmq.net.server.rows import RowBatches
 from flintmq.net.server.session import Session
@@ -165,14 +165,14 @@ async def test_what_a_turn_publishes_to_many_topics_is_one_frame_each_way(
 async def test_who_publishes_one_by_one_does_not_wait_for_the_end_of_a_turn(
     url: str, seen: Seen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    turns: list[Outbox] = []
-    end_of_turn = Outbox._end_of_turn
+    turns: list[SendBuffer] = []
+    end_of_turn = SendBuffer._end_of_turn
 
-    def counted(outbox: Outbox) -> None:
-        turns.append(outbox)
-        end_of_turn(outbox)
+    def counted(send_buffer: SendBuffer) -> None:
+        turns.append(send_buffer)
+        end_of_turn(send_buffer)
 
-    monkeypatch.setattr(Outbox, "_end_of_turn", counted)
+    monkeypatch.setattr(SendBuffer, "_end_of_turn", counted)
     async with flintmq.connect(url) as mq:
         for number in range(10):
             await mq.publish("orders", b"x" if number % 2 else {"n": number})

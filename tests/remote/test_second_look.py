@@ -356,7 +356,7 @@ async def test_a_publish_to_a_broker_that_says_nothing_ends_in_its_own_time(
         proxy.silent.clear()
         proxy.cut()  # the session is resumed: what was not answered then is answered now
         assert (await mq.publish("orders", b"2")).offset == 2
-        assert cast(RemoteBroker, mq._broker)._outbox._bytes == 0
+        assert cast(RemoteBroker, mq._broker)._send_buffer._bytes == 0
 
 
 async def test_a_client_that_was_held_up_hears_what_the_broker_has_said_meanwhile(

@@ -23,6 +23,7 @@ SECTIONS = {
         "sub": "Read or follow the messages of a topic.",
         "request": "Send a request and print the reply.",
         "reply": "Reply to requests with a command.",
+        "table": "Last value of every key of a topic: print, set, delete, watch.",
         "topic": "List, inspect, create, change and delete topics.",
         "group": "List, inspect, pause, reset and delete groups.",
         "dlq": "List, redrive and discard dead letters.",

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Generator, Iterable, Sequence
+from collections.abc import Awaitable, Generator, Iterable
 from contextlib import AsyncExitStack
 from os import PathLike, fspath
-from typing import Any, Self, Unpack, get_args
+from typing import Any, Self, Unpack
 
 import msgspec
 
 from ..batch import BatchBuilder, check_compression
-from ..broker_api import BrokerApi, Filter
+from ..broker_api import BrokerApi
 from ..clock import Clock
-from ..errors import FlintError, InvalidRequest
-from ..model import Overflow, Receipt, Seconds, Start, StoredReceipt, TopicOptions, seconds
+from ..errors import FlintError
+from ..model import Receipt, Seconds, StoredReceipt, TopicOptions, seconds
 from ..observe.tracing import Tracing
 from ..serde.codec import UNSAID, Codec, EncodePlan
 from .connection_state import ConnectionState
 from .context import ClientContext, Closer
-from .feed import Feed
 from .keywords import (
     BatchKeywords,
     CallKeywords,
@@ -29,12 +28,12 @@ from .keywords import (
     check_keywords,
     takes,
 )
-from .membership import checked_filter
+from .outbox_verbs import OutboxVerbs
 from .parts import of_part
 from .polling import Pollers
 from .publisher import Publisher
 from .queue_verbs import QueueVerbs
-from .reader import Reader
+from .reading_verbs import ReadingVerbs
 from .requesting import Requesting
 from .schedule_verbs import ScheduleVerbs
 from .sending import Sender, publish_identity, time_left
@@ -87,8 +86,12 @@ class Client:
         self._pollers = Pollers(broker, context.settler, tracing, context.timeout)
         self._queues = QueueVerbs(context, self._pollers)
         self._topics = TopicAdmin(context, codec, self._pollers)
+        self._reading = ReadingVerbs(
+            context, self.publish, self.publish_batch, self._topics.create_topic
+        )
         self._webhooks = WebhookVerbs(broker)
         self._schedules = ScheduleVerbs(broker, self.publish)
+        self._outbox = OutboxVerbs(broker)
         self._staged = StagedPublishing(context, self._encoder, self._sender)
         self._requesting = Requesting(context, self._encoder, self._sender)
         codec.replier = self._requesting.reply
@@ -272,70 +275,17 @@ class Client:
             await self._turns.pause()
         return receipt
 
-    # --- consuming
-
-    def reader(
-        self,
-        topic: str,
-        *,
-        name: str | None = None,
-        start: Start | None = None,
-        filter: str | Filter | None = None,
-        partitions: Sequence[int] | None = None,
-        auto_create: bool | None = None,
-    ) -> Reader:
-        """Read a topic from a position: `async with mq.reader(...) as reader`.
-
-        `start` is 'earliest' (the default), 'latest', 'committed', an offset or a datetime. It
-        counts for a reader without a name, or for a name that has no position yet; a known name
-        goes on where it stands. Readers of one name share its position and split the messages.
-        Without a name, 'last_per_key' begins with the newest message of each key of a topic with
-        `compact="key"`; then comes what follows.
-        `filter` is an expression (`headers.region == "eu" and value.amount > 100`) or a function of
-        a message. Of a partitioned topic all partitions are read, or those in `partitions`.
-        """
-        return Reader(
-            self._context,
-            topic,
-            name=name,
-            start=start,
-            filter=checked_filter(filter),
-            partitions=partitions,
-            auto_create=self._context.may_create(auto_create),
-        )
-
-    def live(
-        self,
-        pattern: str,
-        *,
-        capacity: int = 1024,
-        overflow: Overflow = "drop_oldest",
-        filter: str | Filter | None = None,
-    ) -> Feed:
-        """What is published from now on: `async with mq.live("orders.>") as feed`.
-
-        `*` in the pattern stands for one word, `>` for the rest. At most `capacity` messages wait;
-        `overflow` says what happens to more: `drop_oldest`, `drop_new`, `reject` (the publisher
-        gets QueueFull) or `block` (the publisher waits).
-        """
-        if type(capacity) is not int or capacity < 1:
-            raise InvalidRequest(f"capacity must be a whole number of at least 1, not {capacity!r}")
-        if overflow not in get_args(Overflow):
-            raise InvalidRequest(
-                f"overflow must be one of {', '.join(get_args(Overflow))}, not {overflow!r}"
-            )
-        return Feed(
-            self._context,
-            pattern,
-            capacity=capacity,
-            overflow=overflow,
-            filter=checked_filter(filter),
-        )
-
     # --- what its parts do
+
+    reader = of_part("_reading", ReadingVerbs.reader)
+    live = of_part("_reading", ReadingVerbs.live)
+    table = of_part("_reading", ReadingVerbs.table)
 
     request = of_part("_requesting", Requesting.request)
     reply = of_part("_requesting", Requesting.reply)
+
+    outbox_stats = of_part("_outbox", OutboxVerbs.outbox_stats)
+    flush_outbox = of_part("_outbox", OutboxVerbs.flush_outbox)
 
     stage = of_part("_staged", StagedPublishing.stage)
     commit = of_part("_staged", StagedPublishing.commit)

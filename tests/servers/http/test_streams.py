@@ -390,3 +390,22 @@ async def test_an_event_source_comes_back_to_a_broker_that_starts(served: Served
     answer = await served.running.ask(STREAM, accept="text/event-stream")
     assert (answer.status, answer.headers["content-type"]) == (200, "text/event-stream")
     assert (await served.running.ask(STREAM)).status == 503
+
+
+async def test_a_late_joiner_gets_the_last_values_first_and_resumes_without_gap_or_repeat(
+    served: Served,
+) -> None:
+    await served.mq.create_topic("orders", compact="key")
+    for n in range(9):
+        await served.mq.publish("orders", b"%d" % n, key=f"k{n % 3}")
+    async with events(served.running, "start=last_per_key") as stream:
+        assert await stream.values(2) == ["6", "7"]
+        last = stream.id
+    await served.mq.publish("orders", b"9", key="k0")
+    assert last is not None
+    async with events(served.running, "start=last_per_key", last_event_id=last) as stream:
+        assert await stream.values(2) == ["8", "9"]
+        await served.mq.publish("orders", b"10", key="k1")
+        assert await stream.values(1) == ["10"]
+    async with web_socket(served.running, "start=last_per_key") as socket:
+        assert [(await text(socket))["value"] for _ in range(3)] == ["8", "9", "10"]

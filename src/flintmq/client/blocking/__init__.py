@@ -14,3 +14,5 @@ from .delivery import BlockingDeliveries as BlockingDeliveries
 from .delivery import BlockingDelivery as BlockingDelivery
 from .publisher import BlockingPublisher as BlockingPublisher
 from .subscription import BlockingSubscription as BlockingSubscription
+from .table import BlockingTable as BlockingTable
+from .table import BlockingTableWatch as BlockingTableWatch

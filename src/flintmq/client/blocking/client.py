@@ -20,6 +20,7 @@ from .derived import blocking, blocking_over_lists, in_loop, like, made_here, op
 from .loop_thread import LoopThread
 from .publisher import BlockingPublisher
 from .subscription import BlockingSubscription
+from .table import BlockingTable
 
 
 class BlockingClient:
@@ -69,6 +70,8 @@ class BlockingClient:
         rows = [(topic, made_here(values)) for topic, values in batch_pairs(batches)]
         self._thread.wait_for(self._inner.stage, writer, number, part, rows, **named)
 
+    outbox_stats = blocking(Client.outbox_stats)
+    flush_outbox = blocking(Client.flush_outbox)
     commit = blocking(Client.commit)
     abort = blocking(Client.abort)
 
@@ -86,6 +89,7 @@ class BlockingClient:
         "A filter that is a function runs in the connection's thread, and must not block.",
     )
     live = opening(Client.live, BlockingFeed)
+    table = opening(Client.table, BlockingTable)
 
     # --- queues
 

@@ -25,6 +25,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _WORDS = (
     ("async with", "with"),
+    ("async for", "for"),
     ("await ", ""),
     ("Cancelled or timed out", "Timed out"),
     ("is cancelled", "is interrupted (Ctrl-C)"),

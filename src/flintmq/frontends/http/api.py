@@ -24,6 +24,7 @@ from ...errors import InvalidRequest
 from ...schedule_model import ScheduleState
 from ...webhook_model import WebhookAnswer
 from . import (
+    asking,
     cluster,
     consuming,
     handlers,
@@ -32,6 +33,7 @@ from . import (
     publishing,
     schedules,
     streams,
+    tables,
     webhooks,
 )
 from .answers import JsonResponse
@@ -40,7 +42,19 @@ from .faults import HttpRefusal
 from .identify import access_of
 from .models import NoQuery
 from .module import module_routes
-from .rules import ADMINISTER, ANY_KEY, BROKER, CONSUME, LOOK, PUBLISH, SEE, SETS, STREAM, ApiRule
+from .rules import (
+    ADDRESS,
+    ADMINISTER,
+    ANY_KEY,
+    BROKER,
+    CONSUME,
+    LOOK,
+    PUBLISH,
+    SEE,
+    SETS,
+    STREAM,
+    ApiRule,
+)
 from .state import HttpState
 
 PREFIX = "/api/v1"
@@ -69,6 +83,12 @@ class ApiRoute(NamedTuple):
 _TOPIC = "/topics/{topic}"
 _GROUP = "/topics/{topic}/groups/{group}"
 _SCHEDULE = "/topics/{topic}/schedules/{schedule}"
+
+_ONE_MESSAGE = {
+    outgoing.JSON: models.Publish,
+    outgoing.CLOUD_EVENT: models.CloudEvent,
+    "*/*": bytes,
+}
 
 # fmt: off
 ROUTES: tuple[ApiRoute, ...] = (
@@ -122,6 +142,20 @@ ROUTES: tuple[ApiRoute, ...] = (
                  outgoing.CLOUD_EVENTS: list[models.CloudEvent],
                  "*/*": bytes,
              }, responses=(models.Receipts,)),
+
+    ApiRoute("GET", f"{_TOPIC}/table", "The last value of every key, paginated.",
+             CONSUME, models.TablePage, tables.table, query=models.TableQuery),
+    ApiRoute("GET", f"{_TOPIC}/table/{{key}}", "The last value of a key.",
+             CONSUME, models.Message, tables.table_value),
+    ApiRoute("PUT", f"{_TOPIC}/table/{{key}}", "Set the value of a key: publish it.",
+             PUBLISH, models.Receipt, tables.set_value, contents=_ONE_MESSAGE),
+    ApiRoute("DELETE", f"{_TOPIC}/table/{{key}}", "Delete a key: publish a tombstone.",
+             PUBLISH, models.Receipt, tables.delete_value),
+    ApiRoute("POST", f"{_TOPIC}/request", "Send a request and return the first reply.",
+             PUBLISH, models.Message, asking.request, query=models.RequestQuery,
+             contents=_ONE_MESSAGE),
+    ApiRoute("POST", "/replies/{address}", "Reply to a request, at its `reply-to`.",
+             ADDRESS, models.Replied, asking.reply, contents=_ONE_MESSAGE),
 
     ApiRoute("GET", f"{_TOPIC}/stream", "Messages as they come: SSE, or a WebSocket.",
              STREAM, models.Streamed, streams.stream, query=models.StreamQuery,

@@ -22,6 +22,7 @@ STATUS: dict[type[FlintError], int] = {
     errors.TopicExists: 409,
     errors.TopicFull: 429,
     errors.QueueFull: 429,
+    errors.OutboxFull: 429,
     errors.NotStaged: 409,
     errors.GroupNotFound: 404,
     errors.WebhookNotFound: 404,

@@ -242,8 +242,9 @@ class Streamed(Message):
 
 class StreamQuery(Asked):
     start: str | None = None
-    """Read the topic from here: `earliest`, `latest`, an offset, or a time (ISO 8601). Without it,
-    the stream is live: what is published from now on, at most once."""
+    """Read the topic from here: `earliest`, `latest`, an offset, a time (ISO 8601), or
+    `last_per_key`: the newest message of each key of a compacted topic, then what follows. Without
+    it, the stream is live: what is published from now on, at most once."""
     after: str | None = None
     """Resume behind the message with this id; the header `Last-Event-ID` says the same."""
     group: str | None = None
@@ -288,11 +289,42 @@ class Messages(Model):
     request with a filter looks at a limited number of messages."""
 
 
+PublishTimeout = Annotated[float, Meta(ge=0, le=30)]
+
+
+class TableQuery(Asked):
+    after: str | None = None
+    """The `after` of the page before."""
+    filter: str | None = None
+    """Only messages for which this expression is true."""
+    limit: Limit = 100
+    value_bytes: Annotated[int, Meta(ge=0, le=VALUE_BYTES_MAX)] = VALUE_BYTES
+    """Maximum bytes returned of each value."""
+
+
+class TablePage(Model):
+    """The newest message of each key, those that were deleted left out; in the order of offsets,
+    partition by partition."""
+
+    messages: list[Message]
+    after: str | None
+    """Where the next page begins; null at the end."""
+
+
+class RequestQuery(Asked):
+    timeout: PublishTimeout = 5.0
+    """Seconds to wait for the reply."""
+
+
+class Replied(Model):
+    waiting: bool
+    """Whether the request was still waiting for a reply."""
+
+
 Priority = Annotated[int, Meta(ge=0, le=7)]
 TimeToLive = Annotated[float, Meta(gt=0)]
 Delay = Annotated[float, Meta(ge=0)]
 Qos = Literal[0, 1]
-PublishTimeout = Annotated[float, Meta(ge=0, le=30)]
 
 
 class Publish(Asked):

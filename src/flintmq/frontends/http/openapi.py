@@ -40,6 +40,8 @@ PARAMETERS = {
     "group": "A group of the topic.",
     "schedule": "A schedule of the topic.",
     "connection": "The id of a connection.",
+    "key": "The key of messages; a slash in it as `%2F`.",
+    "address": "The `reply-to` of a request.",
 }
 
 

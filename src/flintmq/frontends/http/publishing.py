@@ -61,20 +61,27 @@ async def publish(desk: Desk, call: ApiCall) -> models.Receipt | models.Receipts
     headers = dict(call.request.headers)
     content_type = headers.get("content-type", "").partition(";")[0].strip().lower()
     body: RequestBody = call.request.scope[BODY]
-    one = of_envelope
-    if is_raw(content_type, headers):
-        row = of_raw(await body.rest(), headers)
-        return await _publish_one(desk, call, _traced(row, headers))
-    if content_type in NDJSON:
-        return await _publish_many(desk, call, body, Lines(body.limit), one)
-    if content_type == CLOUD_EVENTS:
-        return await _publish_many(desk, call, body, Elements(body.limit), of_cloud_event)
-    begun = await body.begin()
-    if content_type == JSON and begun.lstrip()[:1] == b"[":
-        return await _publish_many(desk, call, body, Elements(body.limit), one, begun)
+    if not is_raw(content_type, headers):
+        if content_type in NDJSON:
+            return await _publish_many(desk, call, body, Lines(body.limit), of_envelope)
+        if content_type == CLOUD_EVENTS:
+            return await _publish_many(desk, call, body, Elements(body.limit), of_cloud_event)
+        begun = await body.begin()
+        if content_type == JSON and begun.lstrip()[:1] == b"[":
+            return await _publish_many(desk, call, body, Elements(body.limit), of_envelope, begun)
+        return await publish_row(desk, call, await read_row(call, begun))
+    return await publish_row(desk, call, await read_row(call))
+
+
+async def read_row(call: ApiCall, begun: bytes = b"") -> PublishedRow:
+    """The one message of a request: an envelope, a CloudEvent, or the body as it is."""
+    headers = dict(call.request.headers)
+    content_type = headers.get("content-type", "").partition(";")[0].strip().lower()
+    body: RequestBody = call.request.scope[BODY]
     whole = begun + await body.rest()
-    row = of_cloud_event(whole) if content_type == CLOUD_EVENT else of_envelope(whole or b"{}")
-    return await _publish_one(desk, call, _traced(row, headers))
+    if is_raw(content_type, headers):
+        return of_raw(whole, headers)
+    return of_cloud_event(whole) if content_type == CLOUD_EVENT else of_envelope(whole or b"{}")
 
 
 def _traced(row: PublishedRow, headers: dict[str, str]) -> PublishedRow:
@@ -105,7 +112,9 @@ def identity_of(headers: dict[str, str], key_id: str) -> RequestIdentity | None:
     return RequestIdentity(BY_REQUEST, int.from_bytes(digest, "big") >> 1)
 
 
-async def _publish_one(desk: Desk, call: ApiCall, row: PublishedRow) -> models.Receipt:
+async def publish_row(desk: Desk, call: ApiCall, row: PublishedRow) -> models.Receipt:
+    desk.check_taking()
+    row = _traced(row, dict(call.request.headers))
     once = row.once
     identity = identity_of(dict(call.request.headers), call.access.key)
     said = _once(desk, call.path["topic"], once)
@@ -125,7 +134,7 @@ async def _publish_one(desk: Desk, call: ApiCall, row: PublishedRow) -> models.R
         ttl=row.ttl,
         delay=row.delay,
         content_type=row.content_type,
-        format=_format(desk, call.path["topic"], row),
+        format=format_for(desk, call.path["topic"], row),
         **said,
     )
     return show(models.Receipt, receipt)
@@ -140,7 +149,7 @@ def _once(desk: Desk, topic: str, once: Once) -> dict[str, Any]:
     }
 
 
-def _format(desk: Desk, topic: str, row: PublishedRow) -> str | None:
+def format_for(desk: Desk, topic: str, row: PublishedRow) -> str | None:
     known = desk.broker.known_options(topic)
     has_own = known is not None and known.format is not None
     return "json" if row.is_json and not has_own else None
@@ -277,7 +286,7 @@ class ManyPublish:
             ttl=[row.ttl for row in rows],
             delay=[row.delay for row in rows],
             content_type=[row.content_type for row in rows],
-            format=[_format(self._desk, self._topic, row) for row in rows],
+            format=[format_for(self._desk, self._topic, row) for row in rows],
             **{**_once(self._desk, self._topic, rows[0].once), **said},
         )
         self.receipts += receipt.parts or [receipt]

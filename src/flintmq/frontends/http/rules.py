@@ -52,3 +52,6 @@ LOOK = on_topic("consume", "administer")
 SEE = ApiRule("any permission on the topic", _see)
 BROKER = ApiRule("`administer` on `>`", _of_the_broker)
 ANY_KEY = ApiRule("any key; the result contains only what it may see", lambda access, path: None)
+ADDRESS = ApiRule(
+    "the address, which only those know who were handed the request", lambda access, path: None
+)

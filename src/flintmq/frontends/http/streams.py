@@ -85,13 +85,15 @@ def _start(text: str | None) -> Start | None:
         return "earliest"
     if text == "latest":
         return "latest"
+    if text == "last_per_key":
+        return "last_per_key"
     if text.isdecimal():
         return whole_number(text, "start")
     try:
         return datetime.fromisoformat(text).astimezone()
     except (ValueError, OverflowError):
         raise InvalidRequest(
-            f"start must be earliest, latest, an offset or a time, not {text[:40]!r}"
+            f"start must be earliest, latest, last_per_key, an offset or a time, not {text[:40]!r}"
         ) from None
 
 

@@ -56,9 +56,9 @@ from ..wire.values import gap_of, start_fields
 from .address import parse_addresses
 from .link import Link, again
 from .member import RemoteMember
-from .outbox import Outbox, PendingReceipt
 from .reader import RemoteReader
 from .requests import RemoteRequests
+from .send_buffer import PendingReceipt, SendBuffer
 from .stream import RemoteFeed, RemoteStream
 from .tls import ClientTls
 from .topics import KnownTopics
@@ -168,14 +168,14 @@ class RemoteBroker:
             api_key=api_key,
             tls=tls,
         )
-        self._outbox = Outbox(
+        self._send_buffer = SendBuffer(
             self.link,
             f"{name}/{secrets.token_hex(6)}",
             is_careful=self._topics.is_careful,
             bytes_max=send_bytes_max,
             blocks=on_full == "block",
         )
-        self._requests = RemoteRequests(self.link, self._outbox, self._topics)
+        self._requests = RemoteRequests(self.link, self._send_buffer, self._topics)
 
     # --- the connection
 
@@ -191,7 +191,7 @@ class RemoteBroker:
         requests.is_closed = True
         if requests.is_open:
             requests.is_open = False
-            self._outbox.close()
+            self._send_buffer.close()
             for stream in list(self._streams):
                 stream.fail(Closed("the broker"))
             await self.link.close()
@@ -217,7 +217,7 @@ class RemoteBroker:
                 member.broker_stops()
 
     def opened(self, opened: OpenedReply) -> None:
-        self._outbox.bound(opened.in_flight_bytes_max)
+        self._send_buffer.bound(opened.in_flight_bytes_max)
         self._topics.opened(opened)
         if opened.resumed:
             for member in self._members:
@@ -232,14 +232,14 @@ class RemoteBroker:
             stream.reopen()
         for member in list(self._members):
             member.reopen()
-        self._outbox.send_again()
+        self._send_buffer.send_again()
 
     def refused(self, error: FlintError) -> None:
         for stream in list(self._streams):
             stream.fail(again(error))
         for member in self._members:
             member.end(error)
-        self._outbox.fail(error)
+        self._send_buffer.fail(error)
 
     # --- publishing
 
@@ -259,11 +259,11 @@ class RemoteBroker:
         self, topic: str, rows: Batch, *, qos: int, auto_create: bool, timeout: float | None = None
     ) -> PendingReceipt | None:
         self._requests.check_open()
-        if self._outbox.is_full(rows.row_count) or (
+        if self._send_buffer.is_full(rows.row_count) or (
             type(topic) is str and self._topics.is_careful(topic)
         ):
             return None
-        return self._outbox.publish(topic, rows, qos, auto_create, timeout)
+        return self._send_buffer.publish(topic, rows, qos, auto_create, timeout)
 
     def publish_rows_nowait(
         self,
@@ -276,24 +276,24 @@ class RemoteBroker:
         return None
 
     def publish_value_nowait(self, topic: str, value: bytes) -> Receipt | Awaitable[Receipt] | None:
-        if not self._requests.is_open or self._outbox.is_full():
+        if not self._requests.is_open or self._send_buffer.is_full():
             return None
         known = self._topics.by_name
         if known and topic.partition("/")[0] in known:
             return None
-        return self._outbox.publish_value(topic, value, self._auto_create, self._timeout)
+        return self._send_buffer.publish_value(topic, value, self._auto_create, self._timeout)
 
     async def publish(
         self, topic: str, rows: Batch, *, qos: int, auto_create: bool, timeout: float | None
     ) -> Receipt:
         self._requests.check_open()
-        if self._outbox.is_full(rows.row_count):
+        if self._send_buffer.is_full(rows.row_count):
             deadline = None if timeout is None else self.clock.monotonic() + timeout
-            await self._outbox.wait_room(rows.row_count, deadline)
+            await self._send_buffer.wait_room(rows.row_count, deadline)
             self._requests.check_open()
             if timeout and deadline is not None:
                 timeout = max(AT_ONCE_SECONDS, deadline - self.clock.monotonic())
-        return await self._outbox.publish(topic, rows, qos, auto_create, timeout)
+        return await self._send_buffer.publish(topic, rows, qos, auto_create, timeout)
 
     async def request(
         self, topic: str, address: str, rows: Batch, timeout: float | None, auto_create: bool = True

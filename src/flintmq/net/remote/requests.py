@@ -19,7 +19,7 @@ from ..wire.runs import decode_runs
 from ..wire.values import receipt_of
 from .dialing import decoded
 from .link import CLOSE_SECONDS, Link, SessionLost
-from .outbox import Outbox
+from .send_buffer import SendBuffer
 from .topics import KnownTopics
 from .waiting import SentRequest
 
@@ -27,9 +27,9 @@ T = TypeVar("T")
 
 
 class RemoteRequests:
-    def __init__(self, link: Link, outbox: Outbox, topics: KnownTopics) -> None:
+    def __init__(self, link: Link, send_buffer: SendBuffer, topics: KnownTopics) -> None:
         self.link, self.topics = link, topics
-        self.before_asking = outbox.flush
+        self.before_asking = send_buffer.flush
         """What was published before something is asked is sent before it."""
         self.is_open = self.is_closed = False
 

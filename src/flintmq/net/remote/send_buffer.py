@@ -67,20 +67,35 @@ class OutgoingBatch:
     """What is published to one topic in one turn, and everybody who waits for its receipt."""
 
     __slots__ = (
-        "auto_create", "batch", "counts", "deadline", "futures", "id", "is_ours", "is_parked",
-        "number", "outbox", "qos", "rows", "sequence", "size", "timeout", "topic", "was_sent",
+        "auto_create",
+        "batch",
+        "counts",
+        "deadline",
+        "futures",
+        "id",
+        "is_ours",
+        "is_parked",
+        "number",
+        "qos",
+        "rows",
+        "send_buffer",
+        "sequence",
+        "size",
+        "timeout",
+        "topic",
+        "was_sent",
     )  # fmt: skip
 
     def __init__(
         self,
-        outbox: Outbox,
+        send_buffer: SendBuffer,
         topic: str,
         qos: int,
         auto_create: bool,
         timeout: float | None,
         rows: Batch,
     ) -> None:
-        self.outbox = outbox
+        self.send_buffer = send_buffer
         self.topic, self.qos, self.auto_create, self.timeout = topic, qos, auto_create, timeout
         self.rows = rows
         self.batch: RecordBatch | None = None
@@ -92,10 +107,10 @@ class OutgoingBatch:
         self.is_ours = True
         self.was_sent = 0
         # With no time to wait for room, the answer may still take as long as any other.
-        self.deadline = None if timeout is None else outbox.link.deadline(timeout or None)
+        self.deadline = None if timeout is None else send_buffer.link.deadline(timeout or None)
 
     def add(self, count: int) -> PendingReceipt:
-        future = PendingReceipt(loop=self.outbox.loop)
+        future = PendingReceipt(loop=self.send_buffer.loop)
         future.lot, future.piece = self, len(self.futures)
         self.counts.append(count)
         self.futures.append(future)
@@ -107,7 +122,7 @@ class OutgoingBatch:
 
     def cancel(self, piece: int) -> None:
         if self.id:
-            self.outbox.cancel(self, piece if len(self.futures) > 1 else None)
+            self.send_buffer.cancel(self, piece if len(self.futures) > 1 else None)
 
     # --- the link's side
 
@@ -116,7 +131,7 @@ class OutgoingBatch:
             self.fail(error_in(frame))
             return
         outcomes = msgspec.msgpack.decode(frame.control)
-        self.outbox.is_answered(self)
+        self.send_buffer.is_answered(self)
         futures = self.futures
         if len(outcomes) == 1:
             self._share(receipt_of(outcomes[0]))
@@ -132,7 +147,7 @@ class OutgoingBatch:
                 future.set_result(self._own(receipt_of(outcome)))
 
     def stored(self, offset: int, durability: Durability) -> None:
-        self.outbox.is_answered(self)
+        self.send_buffer.is_answered(self)
         topic, _, partition = self.topic.partition("/")
         number = int(partition) if partition else 0
         for future, count in zip(self.futures, self.counts, strict=True):
@@ -171,14 +186,14 @@ class OutgoingBatch:
     def fail(self, error: Exception) -> None:
         nobody_waits = all(future.done() for future in self.futures)
         if isinstance(error, BrokerDraining) and not nobody_waits:
-            self.outbox.hold(self)
+            self.send_buffer.hold(self)
             return
         if isinstance(error, SessionLost) and self.qos and not nobody_waits:
-            self.outbox.again.append(self)
+            self.send_buffer.again.append(self)
             return
         if isinstance(error, SessionLost):
             error = OutcomeUnknown("the connection was lost; QoS 0 is sent at most once")
-        self.outbox.is_answered(self)
+        self.send_buffer.is_answered(self)
         self._tell(error)
 
     def _tell(self, error: Exception) -> None:
@@ -188,7 +203,7 @@ class OutgoingBatch:
                 future.exception()  # raised where it is awaited, and not logged otherwise
 
 
-class Outbox:
+class SendBuffer:
     def __init__(
         self,
         link: Link,
