@@ -65,8 +65,11 @@ def mosquitto_settings(port: int, folder: Path, *, saved: bool) -> str:
     return "\n".join(lines) + "\n"
 
 
-def rabbitmq_settings(port: int) -> str:
-    return f"listeners.tcp.1 = 127.0.0.1:{port}\ndisk_free_limit.absolute = 500MB\n"
+def rabbitmq_settings(port: int, management_port: int | None = None) -> str:
+    text = f"listeners.tcp.1 = 127.0.0.1:{port}\ndisk_free_limit.absolute = 500MB\n"
+    if management_port is not None:
+        text += f"management.tcp.ip = 127.0.0.1\nmanagement.tcp.port = {management_port}\n"
+    return text
 
 
 def rabbitmq_environment(
@@ -111,7 +114,7 @@ def starters(installed: Installed) -> dict[str, Start]:
         "redis-default": lambda folder: _redis(has["redis"], folder, "default"),
         "mosquitto-saved": lambda folder: _mosquitto(has["mosquitto"], folder, saved=True),
         "mosquitto-default": lambda folder: _mosquitto(has["mosquitto"], folder, saved=False),
-        "rabbitmq": lambda folder: _rabbitmq(has["rabbitmq"], folder),
+        "rabbitmq": lambda folder: rabbitmq_server(has["rabbitmq"], folder),
         "kafka": _kafka,
     }
 
@@ -174,10 +177,13 @@ def _mosquitto(binary: Path, folder: Path, *, saved: bool) -> Iterator[Running]:
 
 
 @contextmanager
-def _rabbitmq(script: Path, folder: Path) -> Iterator[Running]:
+def rabbitmq_server(
+    script: Path, folder: Path, management_port: int | None = None
+) -> Iterator[Running]:
     port, epmd_port = free_port(), free_port()
-    (folder / "rabbitmq.conf").write_text(rabbitmq_settings(port))
-    (folder / "enabled_plugins").write_text("[].\n")
+    (folder / "rabbitmq.conf").write_text(rabbitmq_settings(port, management_port))
+    plugins = "[]" if management_port is None else "[rabbitmq_management]"
+    (folder / "enabled_plugins").write_text(f"{plugins}.\n")
     erlang = script.parents[4] / "erlang"
     environment = rabbitmq_environment(folder, erlang, epmd_port, free_port())
     with ExitStack() as stack:

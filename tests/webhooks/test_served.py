@@ -12,7 +12,7 @@ import pytest
 
 import flintmq
 
-from .kills import run, start
+from .kills import run, start, three_nodes
 from .targets import answer, target
 
 pytestmark = pytest.mark.slow
@@ -66,5 +66,11 @@ async def test_the_command_line_adds_lists_tests_pauses_and_removes(tmp_path: Pa
 
 async def test_nothing_is_lost_and_keys_stay_in_order_when_the_broker_is_killed() -> None:
     counts = await run(2, seed=3)
+    assert counts["acknowledged"] > 0
+    assert (counts["lost"], counts["out of order"]) == (0, 0), counts
+
+
+async def test_webhooks_move_with_the_leader_of_a_cluster() -> None:
+    counts = await run(1, seed=5, served=three_nodes)
     assert counts["acknowledged"] > 0
     assert (counts["lost"], counts["out of order"]) == (0, 0), counts

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
+import ssl
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+import httpx
 import pytest
+import trustme
+from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from flintmq.access import Access, TopicGrant
@@ -268,6 +273,37 @@ async def test_a_web_socket_streams_the_same(served: Served) -> None:
     async with web_socket(served.running, "after=1") as socket:
         assert [(await text(socket))["id"] for _ in range(2)] == ["2", "3"]
     await served.streams(0)
+
+
+async def test_streams_go_over_tls(served: Served) -> None:
+    authority = trustme.CA()
+    ours, theirs = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
+    authority.issue_cert("localhost").configure_cert(ours)
+    authority.configure_trust(theirs)
+    _, port = await served.running.server.start("127.0.0.1", 0, ours)
+    await served.mq.publish_batch("orders", [b"a", b"b" * 70_000])
+
+    at = f"localhost:{port}{STREAM}?start=earliest"
+    async with connect(f"wss://{at}", ssl=theirs, proxy=None) as socket:
+        assert [(await text(socket))["size"] for _ in range(2)] == [1, 70_000]
+    async with (
+        httpx.AsyncClient(verify=theirs, trust_env=False) as client,
+        client.stream("GET", f"https://{at}&limit=2") as response,
+    ):
+        lines = [line async for line in response.aiter_lines()]
+    sizes = [json.loads(line[6:])["size"] for line in lines if line.startswith("data: ")]
+    assert sizes == [1, 70_000]
+    await served.streams(0)
+
+
+async def test_a_web_socket_that_opens_and_closes_is_no_line_in_the_log(
+    served: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    async with web_socket(served.running, logger=logging.getLogger("client")):
+        await served.streams(1)
+    await served.streams(0)
+    assert [one.message for one in caplog.records if one.name != "client"] == []
 
 
 async def test_messages_of_a_group_are_acknowledged_one_by_one(served: Served) -> None:

@@ -5,6 +5,7 @@ What the broker sends is framed by events.py, once for all streams that get it.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 from starlette.requests import Request
@@ -17,6 +18,10 @@ from websockets.server import ServerProtocol
 
 from ...errors import InvalidRequest
 
+_library_log = logging.getLogger(f"{__name__}.library")
+# The library would log every connection that opens and closes; our events do, where it matters.
+_library_log.setLevel(logging.WARNING)
+
 TEXT_BYTES_MAX = 64 * 1024
 """What a client may send in one message: leases, mostly."""
 
@@ -25,7 +30,9 @@ class WebSocketLine:
     def __init__(
         self, request: Request, said: Callable[[bytes], None], write: Callable[[bytes], None]
     ) -> None:
-        self._protocol = ServerProtocol(max_size=TEXT_BYTES_MAX, state=State.CONNECTING)
+        self._protocol = ServerProtocol(
+            max_size=TEXT_BYTES_MAX, state=State.CONNECTING, logger=_library_log
+        )
         self._request, self._said, self._write = request, said, write
         self._parts: list[bytes] = []
 
