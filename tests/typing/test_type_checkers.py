@@ -78,16 +78,26 @@ def test_what_users_write_is_understood_by_pyright_and_mistakes_are_found(tmp_pa
 
 
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+SYSTEMS = [
+    program
+    for readme in sorted((ROOT / "examples").glob("*/README.md"))
+    for program in sorted(readme.parent.glob("*.py"))
+]
+"""Programs of the systems in examples/, which have names of their own."""
 
 
 @pytest.mark.slow
-def test_the_programs_of_the_documents_pass_mypy_strict_and_pyright(tmp_path: Path) -> None:
+def test_the_programs_of_documents_and_examples_pass_mypy_strict_and_pyright(
+    tmp_path: Path,
+) -> None:
     """Whole programs are marked `python`; pieces of one are `py`, and are not looked at here."""
     for document in DOCUMENTS:
         name = re.sub(r"\W", "_", str(document.relative_to(ROOT)))
         programs = re.findall(r"```python\n(.*?)```", document.read_text(), re.DOTALL)
         for number, program in enumerate(programs):
             (tmp_path / f"{name}_{number}.py").write_text(program)
+    for program in SYSTEMS:
+        (tmp_path / program.name).write_text(program.read_text())
     (tmp_path / "pyrightconfig.json").write_text('{"typeCheckingMode": "standard"}')
 
     done = subprocess.run(
