@@ -284,6 +284,30 @@ def test_a_read_is_what_was_there_when_it_was_planned(broker: ThreadedBroker) ->
     assert column(read_all(reader, parts), "value") == [b"before"]
 
 
+def test_the_latest_view_is_the_last_value_of_every_key(broker: ThreadedBroker) -> None:
+    broker.create("prices", compact="key", partitions=2)
+    keys = [f"k{n % 10}" for n in range(100)]
+    broker.publish("prices", *[b"%d" % n for n in range(100)], key=keys)
+    broker.publish("prices", b"", key="k3")
+    reader = batch_reader(broker.url, subscribe="prices", view="latest")
+
+    rows = read_all(reader)
+
+    assert {row["key"]: row["value"] for row in rows} == {
+        b"k%d" % n: b"%d" % (90 + n) for n in range(10) if n != 3
+    }
+    assert len(rows) == 9
+    assert {row["topic"] for row in rows} == {"prices"}
+    some = batch_reader(
+        broker.url, "value", subscribe="prices", view="latest", filter='key == "k4"'
+    )
+    assert column(read_all(some), "value") == [b"94"]
+    plain = batch_reader(broker.url, subscribe="plain", view="latest")
+    broker.publish("plain", b"x")
+    with pytest.raises(InvalidRequest, match="compact='key'"):
+        read_all(plain)
+
+
 def test_an_empty_topic_has_no_rows(broker: ThreadedBroker) -> None:
     broker.create("orders")
 

@@ -97,6 +97,7 @@ def test_a_time_goes_before_offsets_and_has_a_zone() -> None:
         ("includeHeaders", "yes", "true or false"),
         ("brokerTimeout", "soon", "250ms, 30s or 15m"),
         ("startingOffsets", "latest", "for streams"),
+        ("view", "newest", "all or latest"),
         ("endingOffsets", "earliest", "not earliest"),
         ("filter", "import os", "option filter"),
     ],
@@ -163,3 +164,11 @@ def test_the_page_has_every_option_as_the_code_has_it() -> None:
     reading = text[text.index("## Reading") : text.index("## Columns")]
     named = set(re.findall(r"^\| `(\w+)` \|", reading, re.MULTILINE))
     assert named == {option.name for option in OPTIONS}
+
+
+def test_a_view_of_now_has_no_start_and_no_end() -> None:
+    assert options(view="latest").view == "latest"
+    with pytest.raises(InvalidRequest, match="cannot be combined with startingOffsets"):
+        options(view="latest", startingOffsets="earliest")
+    with pytest.raises(InvalidRequest, match="is for batch reads"):
+        options(streams=True, view="latest")

@@ -12,6 +12,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from .columns import arrow_schema
 from .connecting import line_to
 from .fetching import Fetches, arrow_batches
+from .last_values import LastValues
 from .options import ReadOptions
 from .planning import TopicExtents, extents, offsets_at, ranges
 from .pushdown import Narrowing, narrowing
@@ -53,8 +54,12 @@ def read_partition(partition: InputPartition, options: ReadOptions, schema: Any)
     assert isinstance(partition, RangesPartition)
     if not partition.ranges:
         return
+    line = line_to(options.settings, patient=True)
+    if options.view == "latest":
+        yield from arrow_batches(LastValues(line, partition.ranges, options.filter), schema)
+        return
     fetches = Fetches(
-        line_to(options.settings, patient=True),
+        line,
         partition.ranges,
         filter=options.filter,
         with_expired=options.expired,
@@ -71,7 +76,10 @@ class BatchReader(DataSourceReader):
 
     @without_traceback
     def partitions(self) -> Sequence[InputPartition]:
-        return planned(self._ranges(), self._options)
+        found = self._ranges()
+        if self._options.view == "latest":  # a partition is looked through as a whole
+            return [RangesPartition([one]) for one in found] or [RangesPartition(())]
+        return planned(found, self._options)
 
     @each_without_traceback
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -95,6 +103,8 @@ class BatchReader(DataSourceReader):
             starts.append(dict.fromkeys(starts[0], narrow.first))
         if narrow.end is not None:
             ends.append(dict.fromkeys(ends[0], narrow.end))
+        if options.view == "latest":  # offsets of the state say nothing about its size
+            starts, ends = starts[:1], ends[:1]
         first = {place: max(one[place] for one in starts) for place in starts[0]}
         last = {place: min(one[place] for one in ends) for place in ends[0]}
         found = ranges(known, first, last)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -186,7 +186,9 @@ def _size(source: Any) -> int:
     return source.byte_length if isinstance(source, RecordBatch) else 0
 
 
-def arrow_batches(fetches: Fetches, schema: pyarrow.Schema) -> Iterator[pyarrow.RecordBatch]:
+def arrow_batches(
+    fetches: Iterable[tuple[Range, Fetched]], schema: pyarrow.Schema
+) -> Iterator[pyarrow.RecordBatch]:
     """What was fetched, as Arrow batches that are large enough for Spark."""
     columns = Columns(schema)
     for piece, fetched in fetches:

@@ -78,6 +78,12 @@ def filter_text(name: str, text: str) -> str:
     return text
 
 
+def view_name(name: str, text: str) -> str:
+    if text.lower() not in ("all", "latest"):
+        raise InvalidRequest(f"{name} must be all or latest, not {text!r}")
+    return text.lower()
+
+
 def pattern_text(name: str, text: str) -> str | None:
     if text:
         check_pattern(text)
@@ -130,6 +136,8 @@ OPTIONS = (
     Option("maxRecordsPerPartition", ALL, "", "maximum messages per task", "task_rows_max", count),
     Option("parallelism", ALL, "", "tasks that run at a time in the whole cluster, to plan for",
            "parallelism", count),
+    Option("view", frozenset({"batch"}), "all", "`latest`: the last value of every key, of topics "
+           "with compact=key", "view", view_name),
     Option("filter", BROKER, "", "expression, evaluated in the broker", "filter", filter_text),
     Option("includeHeaders", ALL, "false", "adds the column `headers`", "headers", truth),
     Option("includeExpired", ALL, "false", "also read messages whose ttl is over", "expired",
@@ -177,6 +185,7 @@ class ReadOptions:
     min_tasks: int | None = None
     task_rows_max: int | None = None
     parallelism: int | None = None
+    view: str = "all"
     filter: str | None = None
     headers: bool = False
     expired: bool = False
@@ -225,6 +234,7 @@ def read_options(given: Mapping[str, str], *, streams: bool) -> ReadOptions:
         **set_fields(OPTIONS[len(TO_THE_BROKER) :], said),
     )
     _check_order(options)
+    _check_view(options, said)
     if streams and options.start_moves and options.group is None:
         raise InvalidRequest(
             "a stream that starts at 'latest' or at a time needs the option group: the broker "
@@ -264,6 +274,20 @@ def _check_names(said: Mapping[str, str], way: Way) -> None:
         if way not in option.ways:
             allowed = " and ".join(WAYS[one] for one in WAYS if one in option.ways)
             raise InvalidRequest(f"option {option.name} is for {allowed}, not for {WAYS[way]}")
+
+
+_NOT_WITH_VIEW = (
+    "startingOffsets", "endingOffsets", "startingTimestamp", "endingTimestamp", "minPartitions",
+    "maxRecordsPerPartition", "includeExpired",
+)  # fmt: skip
+
+
+def _check_view(options: ReadOptions, said: Mapping[str, str]) -> None:
+    wrong = [name for name in _NOT_WITH_VIEW if name.lower() in said]
+    if options.view == "latest" and wrong:
+        raise InvalidRequest(
+            f"view=latest is the state of now: it cannot be combined with {wrong[0]}"
+        )
 
 
 def _check_order(options: ReadOptions) -> None:
