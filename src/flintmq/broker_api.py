@@ -543,6 +543,13 @@ class BrokerApi(Protocol):
         """Put dead letters back for their group: these, or those that pass, or all; how many."""
         ...
 
+    async def redrive_edited(
+        self, topic: str, group: str, id: int, changes: Mapping[str, Any]
+    ) -> int:
+        """Put one dead letter back for its group with changes to `value`, `key`, `headers` and
+        `content_type`, in one step; 0 where it is not there any more."""
+        ...
+
     async def discard(
         self, topic: str, group: str, offsets: Sequence[int] | None, filter: Filter | None
     ) -> int:

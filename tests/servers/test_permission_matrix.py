@@ -18,6 +18,7 @@ from flintmq.net.wire.definition_requests import (
     DefinitionsRequest,
     WebhookStatesRequest,
 )
+from flintmq.net.wire.letter_requests import RedriveEditedRequest, RedriveRequest
 from flintmq.net.wire.operations import OPERATIONS, Op, OpenRequest
 
 from .keys import KeyedServer
@@ -105,8 +106,9 @@ CASES: dict[Op, Case] = {
     Op.PEEK: Case(named(), ("consume",)),
     Op.IN_FLIGHT: Case(named(), ("consume", "administer")),
     Op.DEAD_LETTERS: Case(named(), ("consume",)),
-    Op.REDRIVE: Case(ops.RedriveRequest("orders", "g"), ("administer",)),
-    Op.DISCARD: Case(ops.RedriveRequest("orders", "g"), ("administer",)),
+    Op.REDRIVE: Case(RedriveRequest("orders", "g"), ("administer",)),
+    Op.DISCARD: Case(RedriveRequest("orders", "g"), ("administer",)),
+    Op.REDRIVE_EDITED: Case(RedriveEditedRequest("orders", "g", 0, {}), ("administer",)),
     Op.CANCEL_DELAYED: Case(ops.CancelDelayedRequest("orders", []), ("publish",)),
 }
 UNANSWERED = {Op.CANCEL}

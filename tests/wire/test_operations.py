@@ -18,6 +18,7 @@ from flintmq.net.wire.definition_requests import (
     DefinitionsRequest,
     WebhookStatesRequest,
 )
+from flintmq.net.wire.letter_requests import RedriveEditedRequest, RedriveRequest
 from flintmq.net.wire.operations import Control, Op, encode
 
 RUN = ops.RunInfo("orders", 1, 0, 3, [0, 2])
@@ -80,7 +81,8 @@ SAMPLES: list[Control] = [
     ops.GroupNameRequest("orders", "g", 10),
     ops.PauseGroupRequest("orders", "g", True),
     ops.ResetGroupRequest("orders", "g", "earliest"),
-    ops.RedriveRequest("orders", "g", [1, 2], None),
+    RedriveRequest("orders", "g", [1, 2], None),
+    RedriveEditedRequest("orders", "g", 7, {"value": b"x", "key": None, "headers": {"a": "b"}}),
     ops.CancelDelayedRequest("orders", [(1, 5)]),
     ops.PurgeTopicRequest("orders", 17),
     ops.DeadLettersRequest("orders", "g", 10, 5),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import Any
 
 import click
 
 from ..amounts import many, size
 from ..client.client import Client
-from ..model import Overflow, Storage, TopicInfo, TopicOptions, TopicStats
+from ..config.topic_options import TOPIC_OPTIONS, TopicOptionRow
+from ..model import TopicInfo, TopicOptions, TopicStats
 from ..rows import Message
 from .command_group import CommandGroup
 from .connecting import Target, server_options
@@ -149,36 +150,40 @@ def _or_none(kind: Any) -> Any:
     return OrNone()
 
 
-_WHOLE = _or_none(click.IntRange(min=1))
-_OPTIONS: list[tuple[str, Any, str]] = [
-    ("retention_count", _WHOLE, "Keep at most N messages."),
-    ("retention_bytes", _or_none(Size()), "Keep at most this many bytes: 1000, 64KiB, 10GB."),
-    ("retention_age", _or_none(Duration()), "Delete messages older than this."),
-    ("ttl", _or_none(Duration()), "Messages expire after this time."),
-    ("max_message_bytes", _or_none(Size()), "Maximum message size."),
-    (
-        "rate_limit",
-        _or_none(click.FloatRange(0.001, 1e9)),
-        "Maximum messages per second delivered to groups.",
-    ),
-    ("rate_burst", _WHOLE, "Burst size for --rate-limit."),
-    ("max_deliveries", _WHOLE, "Deliveries before a message becomes a dead letter."),
-    ("dead_letter_topic", click.STRING, "Topic that receives dead letters."),
-    ("keep_until_settled", click.BOOL, "Do not delete messages that a group has not settled."),
-    ("overflow", click.Choice(get_args(Overflow)), "What to do when the topic is full."),
-    ("storage", click.Choice(get_args(Storage)), "Store messages in memory or on disk."),
-    ("partitions", _WHOLE, "Number of partitions."),
-    ("compact", click.Choice(["key", NONE]), "Keep only the newest message of each key."),
-    ("format", click.Choice(["json", "msgpack", "avro", "text", "raw"]), "Format of the values."),
-    ("compression", click.STRING, "Compression of the values: gzip, zstd, lz4."),
-    ("magic_header", click.STRING, "Prefix of stored values: flint, tmq, none."),
-    ("schema", click.File(), "File with the Avro schema of the values."),
-]
+_TYPES: dict[str, Any] = {
+    "count": _or_none(click.IntRange(min=1)),
+    "bytes": _or_none(Size()),
+    "seconds": _or_none(Duration()),
+    "rate": _or_none(click.FloatRange(0.001, 1e9)),
+    "text": click.STRING,
+    "yes or no": click.BOOL,
+}
+
+
+def _type_of(option: TopicOptionRow) -> Any:
+    if option.name == "schema":
+        return click.File()
+    if option.kind == "choice":
+        words = [*option.choices, NONE] if option.name == "compact" else list(option.choices)
+        return click.Choice(words)
+    return _TYPES[option.kind]
+
+
+_TEXTS = {
+    "retention_bytes": "Keep at most this many bytes: 1000, 64KiB, 10GB.",
+    "rate_burst": "Burst size for --rate-limit.",
+    "partitions": "Number of partitions.",
+    "schema": "File with the Avro schema of the values.",
+}
+"""Where a command says it otherwise than the table."""
 
 
 def topic_options(function: Any) -> Any:
-    for name, kind, text in reversed(_OPTIONS):
-        function = click.option(f"--{name.replace('_', '-')}", type=kind, help=text)(function)
+    for option in reversed(TOPIC_OPTIONS):
+        if option.kind == "words":
+            continue  # hooks are functions of a program
+        flag, text = f"--{option.name.replace('_', '-')}", _TEXTS.get(option.name, option.meaning)
+        function = click.option(flag, type=_type_of(option), help=text)(function)
     return function
 
 

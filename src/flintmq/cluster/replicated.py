@@ -313,6 +313,11 @@ class ReplicatedBroker:
     ) -> int:
         return await self._ask(lambda broker: broker.redrive(topic, group, offsets, filter))
 
+    async def redrive_edited(
+        self, topic: str, group: str, id: int, changes: Mapping[str, Any]
+    ) -> int:
+        return await self._ask(lambda broker: broker.redrive_edited(topic, group, id, changes))
+
     async def discard(
         self, topic: str, group: str, offsets: Sequence[int] | None, filter: Filter | None
     ) -> int:

@@ -13,7 +13,7 @@ import msgspec
 from ..client.client import Client
 from ..cluster.identity import check_alone
 from ..cluster.node import ClusterNode
-from ..config.table import SETTINGS, Config
+from ..config.table import DEFAULT, SETTINGS, Config, Setting
 from ..engine.broker import Broker
 from ..engine.host import durable_broker
 from ..engine.state.staging import Staging
@@ -121,6 +121,18 @@ def limits_of(config: Config) -> Limits:
 def shown(config: Config) -> dict[str, Any]:
     """The settings in effect, without secrets."""
     return {setting.name: setting.shown(getattr(config, setting.name)) for setting in SETTINGS}
+
+
+def settings_in_force(config: Config) -> list[tuple[Setting, Any, str]]:
+    """Every setting with its value, without secrets, and its source."""
+    return [
+        (
+            setting,
+            setting.shown(getattr(config, setting.name)),
+            config.sources.get(setting.name, DEFAULT),
+        )
+        for setting in SETTINGS
+    ]
 
 
 def http_limits_of(config: Config) -> HttpLimits:

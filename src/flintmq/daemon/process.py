@@ -23,8 +23,10 @@ from ..frontends.front_end import FrontEndContext, front_ends_of
 from ..loop.collecting import keep_pauses_short
 from ..loop.event_loop import loop_factory as loop_factory
 from ..loop.turns import Turns
+from ..model import changed_options
 from ..net.server.native import NativeServer
 from ..observe.logs import Logs, event
+from ..observe.recent import RecentEvents
 from .assembly import (
     alone,
     files_of,
@@ -34,6 +36,7 @@ from .assembly import (
     http_limits_of,
     limits_of,
     schedules_of,
+    settings_in_force,
     shown,
     slowness_of,
     tls_of,
@@ -77,6 +80,7 @@ class Daemon:
         self._profiler = Profiler(config.profile) if config.profile is not None else None
         self._reason = "requested"
         self._turns = Turns()
+        self._events = RecentEvents()
         self.on_reload = self._reloading.on_reload
         self.on_reload += (
             self._reload_tls,
@@ -162,6 +166,9 @@ class Daemon:
             del handlers[signal.SIGINT]
         for number, handler in handlers.items():
             loop.add_signal_handler(number, handler)
+        ours = logging.getLogger(__package__.partition(".")[0])
+        if self._http is not None:
+            ours.addHandler(self._events)
         try:
             await self._serve(on_ready)
         except FlintError as error:
@@ -169,6 +176,7 @@ class Daemon:
                 tell_not_started(error)
             raise
         finally:
+            ours.removeHandler(self._events)
             for number in handlers:
                 loop.remove_signal_handler(number)
         if self._failure is not None:
@@ -283,6 +291,13 @@ class Daemon:
             cluster=None if self._place is None else self._place.leadership,
             webhooks=self._webhooks.states,
             origins=self.config.http_cors_origins,
+            engine=self._broker,
+            data_dir=self.config.data_dir,
+            settings=lambda: settings_in_force(self.config),
+            topic_defaults=lambda: changed_options(
+                self._broker.shard.defaults, self.config.topic_defaults
+            ),
+            events=self._events,
         )
         return HttpServer(state, http_limits_of(self.config), routes=api_routes(state))
 

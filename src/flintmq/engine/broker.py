@@ -116,7 +116,7 @@ class Broker:
 
         letters = LetterVerbs(shard, topics)
         self.dead_letters, self.redrive = letters.dead_letters, letters.redrive
-        self.discard = letters.discard
+        self.discard, self.redrive_edited = letters.discard, letters.redrive_edited
 
         defining = DefinitionVerbs(shard)
         self.definitions, self.define = defining.definitions, defining.define

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from ..batch import OBJECTS, BatchBuilder, RowSource
+from ..errors import InvalidRequest
 from ..group_model import (
     DEAD_DELIVERIES,
     DEAD_GROUP,
@@ -55,21 +57,47 @@ def dead_rows(
     return builder
 
 
-def living_rows(letters: Sequence[Message]) -> BatchBuilder:
-    """The same the other way round."""
+def living_rows(letters: Sequence[Message], edit: Mapping[str, Any] | None = None) -> BatchBuilder:
+    """The same the other way round; with `edit`, all of them with that content in place of
+    theirs."""
     builder = _builder_like(letter._source for letter in letters)
     for letter in letters:
         headers = {
             name: value for name, value in letter.headers.items() if name not in DEAD_HEADERS
         }
+        said = {
+            "value": letter.value,
+            "key": letter.key,
+            "headers": headers,
+            "content_type": letter.content_type,
+            **(edit or {}),
+        }
         builder.append_row(
-            letter.value,
-            key=letter.key,
-            headers=headers or None,
+            said["value"],
+            key=said["key"],
+            headers=said["headers"] or None,
             priority=letter.priority,
-            content_type=letter.content_type,
+            content_type=said["content_type"],
         )
     return builder
+
+
+def checked_edit(changes: Mapping[str, Any]) -> dict[str, Any]:
+    """What may be changed of a dead letter before it goes back."""
+    for name, value in changes.items():
+        match name, value:
+            case ("value", bytes()) | ("key" | "content_type", None | str()) | ("key", bytes()):
+                continue
+            case "headers", Mapping() if all(
+                isinstance(key, str) and key not in DEAD_HEADERS and isinstance(one, str | bytes)
+                for key, one in value.items()
+            ):
+                continue
+        raise InvalidRequest(
+            "of a dead letter, value (bytes), key, headers and content_type can be changed; not "
+            f"{name}={value!r:.80}"
+        )
+    return dict(changes)
 
 
 def is_of(letter: Message, topic: str, group: str) -> bool:

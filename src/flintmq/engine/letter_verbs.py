@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 
 from ..batch import BatchBuilder, RecordBatch
 from ..broker_api import Filter
-from ..errors import Corrupt
+from ..errors import Corrupt, MessageTooLarge
 from ..group_model import Ranges
 from ..groups.ranges import ranges_of
 from ..loop.pace import pace
@@ -21,6 +22,7 @@ from ..rows import Message, Rows, Run
 from .commands import CreateGroup, Move
 from .dead_letters import (
     REDRIVE,
+    checked_edit,
     dead_letter_name,
     dead_rows,
     is_of,
@@ -195,7 +197,10 @@ class LetterVerbs:
         found: list[Message] = []
         queue = letters.queues[REDRIVE].queue
         offset, end = first, letters.log.next_offset
-        while True:
+        if wanted is not None:  # what lies around them is not looked at
+            offset = max(offset, min(wanted, default=end))
+            end = min(end, max(wanted, default=-1) + 1)
+        while offset < end:
             offset = max(offset, queue.floor, letters.log.first_offset)
             upto = min(end, offset + _LOOK_ROWS)
             found_here = await rows_of_loaded(letters, queue.settled.missing(offset, upto))
@@ -217,10 +222,10 @@ class LetterVerbs:
                         return found
                     found.append(letter)
             offset = upto
-            if offset >= end:
-                return found
-            await asyncio.sleep(0)  # others have their turn
-            self._shard.check_open()
+            if offset < end:
+                await asyncio.sleep(0)  # others have their turn
+                self._shard.check_open()
+        return found
 
     async def dead_letters(self, topic: str, group: str, max_rows: int, first: int = 0) -> Rows:
         row = self._topics.existing_row(topic)
@@ -253,6 +258,29 @@ class LetterVerbs:
                     await asyncio.sleep(0)
             for partition, rest in chosen.items():
                 await self._put_back(row, group, letters, partition, rest)
+            return len(found)
+
+    async def redrive_edited(
+        self, topic: str, group: str, id: int, changes: Mapping[str, Any]
+    ) -> int:
+        edit = checked_edit(changes)
+        async with self._redriving:  # of two who edit one letter, the second finds it gone
+            self._topics.queues(topic, group)
+            row = self._topics.existing_row(topic)
+            letters = self._letters_topic(row, group)
+            if letters is None:
+                return 0
+            found = await self._letters(letters, row[0].origin.topic, group, offsets=[id])
+            if found:
+                limit = row[0].options.max_message_bytes
+                value = edit.get("value", b"")
+                if limit is not None and len(value) > limit:
+                    raise MessageTooLarge(
+                        "the edited dead letter", len(value), limit, "max_message_bytes"
+                    )
+                number = partition_of(found[0])
+                rows = living_rows(found, edit)
+                await self._put_back(row, group, letters, number, found, rows)
             return len(found)
 
     async def discard(
@@ -291,12 +319,14 @@ class LetterVerbs:
         letters: LeadingTopic,
         partition: int,
         back: list[Message],
+        rows: BatchBuilder | None = None,
     ) -> None:
         self._shard.check_open()
         by_number = {part.origin.partition: part for part in row}
         target = by_number.get(partition, row[0])
         ranges = ranges_of([letter.offset or 0 for letter in back])
-        await self._move(letters, REDRIVE, ranges, target, group, living_rows(back))
+        rows = living_rows(back) if rows is None else rows
+        await self._move(letters, REDRIVE, ranges, target, group, rows)
 
 
 def _tell_unfit(topic: LeadingTopic, name: str, used: str, why: str) -> None:

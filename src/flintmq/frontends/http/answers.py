@@ -16,7 +16,9 @@ from starlette.responses import Response
 from ...errors import FlintError, TopicNotFound
 from .faults import HttpRefusal, status_of
 
-NO_PAGE = "not found; available are /health, /ready, /metrics, /openapi.json and /api/v1"
+NO_PAGE = (
+    "not found; available are / (the console), /health, /ready, /metrics, /openapi.json and /api/v1"
+)
 _KINDS = {403: "PermissionDenied", 404: "NotFound", 405: "MethodNotAllowed"}
 
 

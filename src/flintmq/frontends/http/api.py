@@ -37,6 +37,10 @@ from . import (
     webhooks,
 )
 from .answers import JsonResponse
+from .console import handlers as console
+from .console import models as console_models
+from .console.files import console_routes
+from .console.stream import stream_samples
 from .desk import ApiCall, Desk, Handler
 from .faults import HttpRefusal
 from .identify import access_of
@@ -94,10 +98,29 @@ _ONE_MESSAGE = {
 ROUTES: tuple[ApiRoute, ...] = (
     ApiRoute("GET", "/overview", "Overview of the broker: version, uptime, totals.",
              BROKER, models.Overview, handlers.overview),
+    ApiRoute("GET", "/me", "Whose key this is, and what it may do.",
+             ANY_KEY, console_models.Me, console.me),
+    ApiRoute("GET", "/samples", "The broker's figures over the last hour.",
+             BROKER, console_models.Samples, console.samples),
+    ApiRoute("GET", "/samples/stream", "The same as they are taken: SSE.",
+             BROKER, console_models.Samples, stream_samples, media="text/event-stream"),
+    ApiRoute("GET", "/figures", "All topics and groups as of the newest sample, as rows.",
+             ANY_KEY, console_models.Figures, console.figures),
+    ApiRoute("GET", "/events", "The newest events of the broker's log.",
+             BROKER, console_models.Events, console.events, query=console_models.EventsQuery),
+    ApiRoute("GET", "/settings", "Every setting: value, source, meaning.",
+             BROKER, console_models.Settings, console.settings),
+    ApiRoute("GET", "/topic-options", "The options of topics: meaning, default.",
+             ANY_KEY, console_models.TopicOptionList, console.topic_options),
     ApiRoute("GET", "/config", "The settings in effect, without secrets.",
              BROKER, models.Config, handlers.config),
     ApiRoute("GET", "/keys", "The API keys, without secrets.",
              BROKER, models.Keys, handlers.keys),
+    ApiRoute("POST", "/keys", "Create an API key. It is shown once.",
+             BROKER, console_models.CreatedKey, console.create_key,
+             body=console_models.CreateKey),
+    ApiRoute("DELETE", "/keys/{key_id}", "Revoke an API key. Its clients are disconnected.",
+             BROKER, models.Done, console.remove_key),
     ApiRoute("GET", "/connections", "Client connections, paginated.",
              BROKER, models.Connections, handlers.connections, query=models.PageQuery),
     ApiRoute("DELETE", "/connections/{connection}", "Close a connection. Its client may reconnect.",
@@ -173,6 +196,8 @@ ROUTES: tuple[ApiRoute, ...] = (
              ADMINISTER, models.Done, handlers.resume_group),
     ApiRoute("POST", f"{_GROUP}/reset", "Move a group to another position.",
              ADMINISTER, models.Done, handlers.reset_group, body=models.Reset),
+    ApiRoute("POST", f"{_GROUP}/reset/preview", "What a reset would do. Nothing is done.",
+             LOOK, console_models.ResetPreview, console.preview_reset, body=models.Reset),
     ApiRoute("POST", f"{_GROUP}/poll", "Take messages of a group under leases.",
              CONSUME, models.Polled, consuming.poll, body=models.Poll),
     ApiRoute("POST", f"{_GROUP}/ack", "Messages are done.",
@@ -191,6 +216,9 @@ ROUTES: tuple[ApiRoute, ...] = (
              CONSUME, models.DeadLetters, handlers.dead_letters, query=models.DeadLettersQuery),
     ApiRoute("POST", f"{_GROUP}/dead-letters/redrive", "Return dead letters to their group.",
              ADMINISTER, models.Count, handlers.redrive, body=models.Which),
+    ApiRoute("POST", f"{_GROUP}/dead-letters/{{letter}}/redrive",
+             "Return one dead letter with another content.",
+             ADMINISTER, models.Count, console.redrive_edited, body=console_models.EditedLetter),
     ApiRoute("POST", f"{_GROUP}/dead-letters/discard", "Delete dead letters.",
              ADMINISTER, models.Count, handlers.discard, body=models.Which),
 
@@ -288,7 +316,7 @@ def api_routes(state: HttpState) -> list[BaseRoute]:
         return Response(written, media_type="application/json")
 
     page = Route("/openapi.json", openapi, methods=["GET"])
-    return [ApiMount(Api(state)), page, *module_routes()]
+    return [ApiMount(Api(state)), page, *module_routes(), *console_routes()]
 
 
 @cache

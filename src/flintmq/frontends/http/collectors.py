@@ -344,7 +344,7 @@ class TopicCollector:
             if figures is None:
                 continue  # deleted since
             if slash:
-                figures = yield from _whole(broker, base, figures)
+                figures = yield from whole_topic(broker, base, figures)
             topics += 1
             text = ""
             if page.series < self.series_max:
@@ -380,7 +380,7 @@ def _add_group(page: Page, group: GroupFigures, topic: str) -> None:
     page.add_table(table, group, f"{topic},{label('group', group.name)}")
 
 
-def _whole(
+def whole_topic(
     broker: Measured, base: str, figures: TopicFigures | None
 ) -> Generator[None, None, TopicFigures]:
     """The partitions of a topic summed up, from the first on."""

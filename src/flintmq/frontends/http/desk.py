@@ -18,6 +18,7 @@ from ...net.server.publishing import Draining
 from ...patterns import matches
 from ...serde.codec import Codec
 from . import models
+from .console.sampler import Sampler
 from .patience import PATIENCE, Patience
 from .seats import GroupSeats
 from .state import HttpState
@@ -68,6 +69,7 @@ class Desk:
         self.client = Client(state.broker, Codec(), auto_create=True, timeout=None)
         self.seats = GroupSeats(state.broker)
         state.closers.append(self.seats.close)
+        self.sampler = Sampler(state)
         self._names: list[str] | None = None
         self._listing = False
         self._totals: tuple[float, models.Totals] | None = None

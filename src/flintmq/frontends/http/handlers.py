@@ -168,11 +168,11 @@ async def resume_group(desk: Desk, call: ApiCall) -> models.Done:
 
 
 async def reset_group(desk: Desk, call: ApiCall) -> models.Done:
-    await desk.broker.reset_group(call.path["topic"], group_of(call), _place(call.body))
+    await desk.broker.reset_group(call.path["topic"], group_of(call), place_of(call.body))
     return models.Done()
 
 
-def _place(body: models.Reset) -> Start | Mapping[int, int]:
+def place_of(body: models.Reset) -> Start | Mapping[int, int]:
     given = [body.to, body.offset, body.time, body.offsets]
     if sum(one is not None for one in given) != 1:
         raise InvalidRequest("pass one of `to`, `offset`, `time` and `offsets`")

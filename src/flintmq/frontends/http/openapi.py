@@ -21,7 +21,7 @@ ERRORS = {
     401: "The key is missing or unknown.",
     403: "The key lacks the permission. The answer does not reveal whether the topic exists.",
     404: "The topic, group or connection does not exist.",
-    409: "It already exists with other properties.",
+    409: "It already exists with other properties, or is not there any more.",
     413: "The request or the message is too large.",
     415: "A request that changes something needs the content type application/json.",
     421: "A broker without keys was addressed by a host name that is not allowed (http_hosts).",
@@ -42,6 +42,8 @@ PARAMETERS = {
     "connection": "The id of a connection.",
     "key": "The key of messages; a slash in it as `%2F`.",
     "address": "The `reply-to` of a request.",
+    "key_id": "The id of a key.",
+    "letter": "The id of a dead letter.",
 }
 
 
@@ -126,7 +128,7 @@ def _operation(route: ApiRoute, query: dict[str, Any], schema_of: dict[Any, Any]
                 "description": "Done.",
                 "content": _content(route, schema_of),
             },
-            **(WEB_SOCKET if route.media == EVENTS else {}),
+            **(WEB_SOCKET if route.media == EVENTS and "{topic}" in route.path else {}),
             **{str(status): {"$ref": f"#/components/responses/{status}"} for status in errors},
         },
     }

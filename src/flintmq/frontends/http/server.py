@@ -131,6 +131,8 @@ class HttpServer:
         if self.pages.turnstile is None:
             self.turnstile = self.pages.turnstile = Turnstile(self.limits.cpu_share)
             self.metrics.turnstile = self.turnstile
+            for starter in self.state.starters:
+                starter(self.turnstile)
 
     def _listen_on(self, listening: socket.socket, context: ssl.SSLContext | None) -> None:
         is_awaited = listening in self._reading or listening in self._in_line

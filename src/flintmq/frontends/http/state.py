@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from ...broker_api import BrokerApi
 from ...cluster_model import ClusterApi
+from ...config.table import Setting
 from ...errors import FlintError
 from ...loop.turns import Turns
+from ...model import TopicOptions
 from ...net.server.gate import ApiKeyGate
 from ...net.server.native import NativeServer
+from ...observe.recent import RecentEvents
 from ...webhook_model import WebhookState
+from .turnstile import Turnstile
 
 
 @dataclass(slots=True)
@@ -50,6 +55,19 @@ class HttpState:
     """Origins of other web pages that may ask, in lower case; see origins.py."""
     wait_seconds: Callable[[], float] = lambda: 60.0
     """How long a long poll may wait."""
+    engine: object = None
+    """The broker of this process, where `broker` passes on to another node what that leads: what is
+    counted here is read from it."""
+    data_dir: Path | None = None
+    """Where its disk is, if it has one."""
+    settings: Callable[[], Sequence[tuple[Setting, Any, str]]] = tuple
+    """Every setting as it is in force, with the value as it may be shown, and its source."""
+    topic_defaults: Callable[[], TopicOptions] = TopicOptions
+    """Of a topic that is made without saying more."""
+    events: RecentEvents | None = None
+    """The last lines of the log."""
+    starters: list[Callable[[Turnstile], None]] = field(default_factory=list)
+    """Called by the server when it listens."""
     closers: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
     """Called by the server when it closes."""
     started_at: float = field(default_factory=time.time)

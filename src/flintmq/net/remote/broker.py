@@ -462,6 +462,7 @@ class RemoteBroker:
     in_flight = _asks(BrokerApi.in_flight)
     dead_letters = _asks(BrokerApi.dead_letters)
     redrive = _asks(BrokerApi.redrive)
+    redrive_edited = _asks(BrokerApi.redrive_edited)
     discard = _asks(BrokerApi.discard)
     cancel = _asks(BrokerApi.cancel)
 

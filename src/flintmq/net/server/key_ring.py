@@ -36,7 +36,7 @@ class KeyRing:
     first one closes the broker all the same."""
 
     def __init__(self, file: KeyFile, *, clock: Clock | None = None) -> None:
-        self._file = file
+        self.file = file
         self._clock = clock or SystemClock()
         self._held: dict[str, CheckedKey] = {}
         self._stamp: Stamp | None = None
@@ -49,7 +49,7 @@ class KeyRing:
 
     @property
     def path(self) -> str:
-        return self._file.path
+        return self.file.path
 
     def entries(self) -> list[tuple[ApiKey, int | None]]:
         """Every key, and when it was last used since the broker was started, in milliseconds."""
@@ -59,10 +59,10 @@ class KeyRing:
 
     def load(self) -> None:
         """Read the file for the first time: what cannot be read is an error here."""
-        self._stamp = self._file.stamp()
+        self._stamp = self.file.stamp()
         if self._stamp is not None:
-            self._take(self._file.read())
-            if self._file.is_read_by_others():
+            self._take(self.file.read())
+            if self.file.is_read_by_others():
                 event(
                     _log,
                     logging.WARNING,
@@ -82,13 +82,13 @@ class KeyRing:
     def _read_changes(self) -> bool:
         stamp: Stamp | None = None
         try:
-            stamp = self._file.stamp()
+            stamp = self.file.stamp()
             if stamp == self._stamp:
                 return False
             if stamp is None:
                 self._complain("was deleted", stamp)
                 return False
-            keys = self._file.read()
+            keys = self.file.read()
         except FlintError as error:
             self._complain(f"cannot be read: {error}", stamp)
             return self._is_closed_by(stamp)

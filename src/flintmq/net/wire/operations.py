@@ -29,6 +29,7 @@ from .cluster_map import MapGroup as MapGroup
 from .cluster_map import MapNode as MapNode
 from .control import Control as Control
 from .definition_requests import DefineRequest, DefinitionsRequest, WebhookStatesRequest
+from .letter_requests import RedriveEditedRequest, RedriveRequest
 from .offset_requests import ExtentsRequest as ExtentsRequest
 from .offset_requests import FetchRangeRequest as FetchRangeRequest
 from .offset_requests import FetchRangesRequest as FetchRangesRequest
@@ -96,6 +97,7 @@ class Op(IntEnum):
     REDRIVE = 75
     CANCEL_DELAYED = 76
     DISCARD = 77
+    REDRIVE_EDITED = 78
     # --- from the server
     REPLY = 128
     ERROR = 129
@@ -435,13 +437,6 @@ class ResetGroupRequest(Control):
     to: Any
 
 
-class RedriveRequest(Control):
-    topic: Any
-    group: Any
-    offsets: list[int] | None = None
-    filter: str | None = None
-
-
 class CancelDelayedRequest(Control):
     topic: Any
     ranges: list[tuple[int, int]]
@@ -561,6 +556,13 @@ OPERATIONS: dict[Op, Operation] = {
         Operation(Op.DEAD_LETTERS, DeadLettersRequest, rules.CONSUME, BrokerApi.dead_letters),
         Operation(Op.REDRIVE, RedriveRequest, rules.ADMINISTER, BrokerApi.redrive, once=True),
         Operation(Op.DISCARD, RedriveRequest, rules.ADMINISTER, BrokerApi.discard, once=True),
+        Operation(
+            Op.REDRIVE_EDITED,
+            RedriveEditedRequest,
+            rules.ADMINISTER,
+            BrokerApi.redrive_edited,
+            once=True,
+        ),
         Operation(
             Op.CANCEL_DELAYED, CancelDelayedRequest, rules.PUBLISH, BrokerApi.cancel, once=True
         ),
