@@ -48,7 +48,10 @@ OWN_PORTS = {
 """Brokers run until they are told to stop; these options keep them off ports that others have."""
 
 BROKERS = [line for line in EXAMPLES if any(f"flintmq {name}" in line for name in OWN_PORTS)]
-OF_PROCESSES = [line for line in EXAMPLES if "--processes" in line]
+OF_WORKERS = [line for line in EXAMPLES if line.startswith("flintmq worker")]
+"""They need an app: tests/app/test_worker.py types them."""
+
+OF_PROCESSES = [line for line in EXAMPLES if "--processes" in line and line not in OF_WORKERS]
 """They need a broker that runs: several processes use it."""
 
 CLUSTERS = [line for line in EXAMPLES if "flintmq cluster run" in line]
@@ -89,7 +92,7 @@ OF_WEBHOOKS = [line for line in EXAMPLES if line.startswith("flintmq webhook tes
 
 TYPED_BELOW = {
     *(*BROKERS, *CLUSTERS, *OF_CLUSTERS, *OF_PROCESSES, *ELSEWHERE_TYPED, *REQUESTS, *REPLIES),
-    *(*OF_WEBHOOKS, *OF_MEMBERS),
+    *(*OF_WEBHOOKS, *OF_MEMBERS, *OF_WORKERS),
 }
 PLACES = {
     "/var/lib/flint": "data",

@@ -28,6 +28,7 @@ SECTIONS = {
         "group": "List, inspect, pause, reset and delete groups.",
         "dlq": "List, redrive and discard dead letters.",
         "webhook": "Send the messages of a group to a URL.",
+        "worker": "Run the consumers, tasks and schedules of an app.",
         "schedule": "Publish messages by the clock.",
         "top": "Live view of topics and groups in the terminal.",
         "copy": "Copy topics to topics, brokers and files, and back.",

@@ -1,0 +1,131 @@
+"""A worker process: runs an app, and tells the process that started it how it is doing.
+
+`flintmq worker` starts it. What it is to do comes as one line of JSON on stdin, which stays open:
+when it ends, whoever started it is gone, and this process drains. Its reports go to a descriptor of
+their own, a line of JSON each, since stdout belongs to the program.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from ..errors import FlintError, InvalidRequest
+from ..loop.event_loop import loop_factory
+from ..observe.logs import configure
+from .app import App
+from .figures import HandlerFigures
+from .loading import load_app
+from .running import RunningApp
+from .serving import until_signalled
+
+REPORT_SECONDS = 0.5
+FAILED, MISUSED, UNREACHABLE = 1, 2, 3
+"""Exit codes, as of all commands."""
+
+
+class ChildOrder(msgspec.Struct, kw_only=True):
+    """What a worker process is to do."""
+
+    place: str
+    report_to: int
+    """The descriptor for its reports."""
+    url: str | None = None
+    connecting: dict[str, Any] = {}
+    log_format: str = "auto"
+    log_level: str = "info"
+
+
+class ChildReport(msgspec.Struct, kw_only=True):
+    """How a worker process is doing."""
+
+    handlers: list[HandlerFigures] = []
+    troubles: list[str] = []
+    files: list[str] = []
+    """What it has imported of the program, in its first report."""
+    error: str = ""
+    """Why it has not started."""
+
+
+def main() -> int:
+    order = msgspec.json.decode(sys.stdin.buffer.readline(), type=ChildOrder)
+    logs = configure(format=order.log_format, level=order.log_level)  # type: ignore[arg-type]
+    reports = os.fdopen(order.report_to, "wb", buffering=0)
+
+    def report(what: ChildReport) -> None:
+        with suppress(OSError):  # nobody is there to read it: stdin ends as well
+            reports.write(msgspec.json.encode(what) + b"\n")
+
+    try:
+        app = load_app(order.place)
+        if order.url is not None:
+            app.url = order.url
+        app.connecting = {**app.connecting, **order.connecting}
+        if not (app.consumers or app.tasks):
+            raise InvalidRequest(
+                f"{order.place} has nothing to run: it has no @app.consumer, @app.task, @app.cron "
+                "or @app.every; import the modules that have them"
+            )
+    except InvalidRequest as error:
+        report(ChildReport(error=str(error)))
+        return MISUSED
+    try:
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
+            runner.run(_work(app, report))
+    except FlintError as error:
+        report(ChildReport(error=str(error)))
+        return UNREACHABLE if isinstance(error, ConnectionError | OSError) else FAILED
+    finally:
+        logs.close()
+    return 0
+
+
+async def _work(app: App, report: Any) -> None:
+    async with app.running() as run:
+        report(ChildReport(handlers=run.figures(), files=_files()))
+        telling = asyncio.create_task(_keep_telling(run, report))
+        ending = asyncio.create_task(until_signalled(run))
+        alone = asyncio.create_task(_until_alone())
+        try:
+            await asyncio.wait([ending, alone], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for one in (ending, alone):
+                one.cancel()
+            await asyncio.gather(ending, alone, return_exceptions=True)
+    telling.cancel()
+    report(ChildReport(handlers=run.figures()))
+
+
+async def _keep_telling(run: RunningApp, report: Any) -> None:
+    while True:
+        await asyncio.sleep(REPORT_SECONDS)
+        report(ChildReport(handlers=run.figures(), troubles=run.troubles()))
+
+
+async def _until_alone() -> None:
+    """Until stdin ends: the process that started this one is gone."""
+    loop, gone = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(0, lambda: gone.set() if not os.read(0, 4096) else None)
+    try:
+        await gone.wait()
+    finally:
+        loop.remove_reader(0)
+
+
+def _files() -> list[str]:
+    """The files of the program: what was imported that is not installed."""
+    found = []
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__file__", None)
+        if file and "site-packages" not in file and not file.startswith(sys.base_prefix):
+            found.append(file)
+    return sorted(found)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
