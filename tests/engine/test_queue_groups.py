@@ -181,6 +181,26 @@ async def test_a_lead_that_is_lost_while_messages_are_handed_out_ends_who_waits(
     with pytest.raises(NotLeader):
         await taken
     assert desk.broker.shard.failure is None
+    assert group.queue.has_ready(), "nothing was granted by who does not lead any more"
+
+
+async def test_a_lead_that_is_lost_while_a_take_that_does_not_wait_looks_ends_it(
+    desk: Desk,
+) -> None:
+    member = await desk.join()
+    await desk.publish("t", b"0")
+    group = desk.broker.shard.topics["t"].queues["g"]
+
+    class LosesIt:
+        def check(self) -> None:
+            group.end(NotLeader(1, 2))
+
+        async def confirm(self) -> None: ...
+
+    group.topic.lead = LosesIt()
+    with pytest.raises(NotLeader):
+        await member.take(1, 30.0, 0)
+    assert group.queue.has_ready()
 
 
 async def test_a_take_that_waits_in_vain_ends_with_nothing(desk: Desk) -> None:

@@ -58,7 +58,8 @@ def test_the_story_of_the_engine_does_not_depend_on_the_process_that_tells_it() 
 # What seeds have found is kept by tests of its own: a seed tells another story whenever the plan or
 # the engine changes. A checkpoint that was offered in vain: tests/cluster/test_shipping.py. One
 # that was due without end: tests/engine/test_durable_faults.py. A delay that outlived the next
-# grant: a break of scripts/mutate-cluster.
+# grant: a break of scripts/mutate-cluster. A lead that was lost while messages were handed out, and
+# a lease that stayed behind: tests/engine/test_queue_groups.py.
 
 
 def first_failure(seeds: range) -> str:

@@ -254,6 +254,7 @@ class QueueGroup:
         if not queue.has_ready():
             return None
         check_lead(topic.lead)
+        self.check_open()  # that may have ended it: the queue is a follower's then
         if self.filter is not None and not pace().may(self):
             self.picking.has_more = True  # in the next turn
             return None
