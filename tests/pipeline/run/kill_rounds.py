@@ -2,9 +2,10 @@
 
     python -m tests.pipeline.run.kill_rounds --rounds 5 --seed 7
 
-`rollup` and `archive` of examples/pipelines run undisturbed, then in each round on the same orders,
-killed and started again: after a micro-batch that chance chose has begun, and a moment later. All
-have to end with the same rows.
+`rollup`, `archive` and `lake` of examples/pipelines, and `ice`, which is `lake` into an Iceberg
+table, run undisturbed, then in each round on the same orders, killed and started again: after a
+micro-batch that chance chose has begun, and a moment later. What is killed is the driver, a Python
+worker, or the broker, which is started again. All have to end with the same rows.
 """
 
 from __future__ import annotations
@@ -18,10 +19,14 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
+
+import psutil
 
 import flintmq
 from flintmq.client.blocking.client import BlockingClient
@@ -32,15 +37,18 @@ from ..ready import EXAMPLES, decoded, encoded, in_order
 
 JITTER_SECONDS = 0.6
 PATIENCE_SECONDS = 400.0
-FLOW = {"rollup": "totals", "archive": "files"}
-APART = {"rollup": 2.0, "archive": 60.0}
+FLOW = {"rollup": "totals", "archive": "files", "lake": "table", "ice": "table"}
+APART = {"rollup": 2.0, "archive": 60.0, "lake": 60.0, "ice": 60.0}
 """Seconds from one order to the next."""
+Victim = Literal["driver", "worker", "broker"]
+VICTIMS: tuple[Victim, ...] = get_args(Victim)
 
 
 @dataclass
 class Round:
     pipeline: str
     seed: int
+    victims: list[Victim] = field(default_factory=list)
     killed_in: list[int] = field(default_factory=list)
     """The micro-batches that had begun."""
     rows: int = 0
@@ -56,8 +64,30 @@ class Place:
         self.settings["batch"] = str(batch)
         if name == "rollup":
             self.settings["output"] = f"{topic}.{directory.name}"
-        else:
+        elif name == "archive":
             self.settings["directory"] = str(directory / "files")
+        else:
+            self.settings["table"] = str(directory / "table")
+
+    def file(self) -> Path:
+        if self.name != "ice":
+            return EXAMPLES / f"{self.name}.toml"
+        text = (EXAMPLES / "lake.toml").read_text()
+        for old, new in (
+            ('name = "lake"', 'name = "ice"'),
+            ("${state}/lake", "${state}/ice"),
+            ('delta = "${table}"', f'iceberg = "shop.orders"\noptions = {self._catalog()}'),
+        ):
+            assert old in text
+            text = text.replace(old, new)
+        self.directory.mkdir(parents=True, exist_ok=True)
+        file = self.directory / "ice.toml"
+        file.write_text(text)
+        return file
+
+    def _catalog(self) -> str:
+        url = f"sqlite:///{self.directory}/catalog.db"
+        return f'{{ type = "sql", uri = "{url}", warehouse = "file://{self.directory}/warehouse" }}'
 
     def offsets(self) -> Path:
         return self.directory / "state" / self.name / FLOW[self.name] / "offsets"
@@ -72,17 +102,32 @@ class Place:
         if self.name == "rollup":
             found = everything(mq, self.settings["output"])
             return in_order([decoded(bytes(message.value)) for message in found])
+        if self.name == "lake":
+            from deltalake import DeltaTable
+
+            return in_offset_order(DeltaTable(self.settings["table"]).to_pyarrow_table())
+        if self.name == "ice":
+            from pyiceberg.catalog import load_catalog
+
+            catalog = tomllib.loads(f"options = {self._catalog()}")["options"]
+            return in_offset_order(
+                load_catalog("default", **catalog).load_table("shop.orders").scan().to_arrow()
+            )
         import pyarrow.dataset as dataset
 
         files = dataset.dataset(self.directory / "files", partitioning="hive")
-        table: list[Row] = files.to_table().to_pylist()
-        return sorted(table, key=lambda row: int(row["offset"]))
+        return in_offset_order(files.to_table())
+
+
+def in_offset_order(table: Any) -> list[Row]:
+    rows: list[Row] = table.to_pylist()
+    return sorted(rows, key=lambda row: int(row["offset"]))
 
 
 class Process:
     def __init__(self, place: Place, environment: Mapping[str, str]) -> None:
         command = [sys.executable, "-m", "flintmq.cli", "pipeline", "run"]
-        command += [str(EXAMPLES / f"{place.name}.toml"), "--once", "--master", "local[2]"]
+        command += [str(place.file()), "--once", "--master", "local[2]"]
         for name, value in place.settings.items():
             command += ["--set", f"{name}={value}"]
         place.directory.mkdir(parents=True, exist_ok=True)
@@ -99,6 +144,21 @@ class Process:
         self._process.send_signal(signal.SIGKILL)
         self._process.wait()
 
+    def kill_worker(self) -> bool:
+        """A Python process that runs tasks, if there is one."""
+        with suppress(psutil.NoSuchProcess):
+            for child in psutil.Process(self._process.pid).children(recursive=True):
+                with suppress(psutil.NoSuchProcess):
+                    parent = child.parent()
+                    if parent is not None and "pyspark.daemon" in " ".join(parent.cmdline()):
+                        child.kill()
+                        return True
+        return False
+
+    def wait(self) -> None:
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(PATIENCE_SECONDS)
+
     def end(self) -> None:
         try:
             self._process.wait(PATIENCE_SECONDS)
@@ -108,7 +168,12 @@ class Process:
 
 
 def run_and_kill(
-    place: Place, number: int, chance: random.Random, environment: Mapping[str, str]
+    place: Place,
+    number: int,
+    chance: random.Random,
+    environment: Mapping[str, str],
+    victim: Victim = "driver",
+    broker: BrokerProcess | None = None,
 ) -> int | None:
     """Kill a run a moment after micro-batch `number` began; in which it was, if in any."""
     process = Process(place, environment)
@@ -118,7 +183,18 @@ def run_and_kill(
             assert time.monotonic() < give_up_at, f"{place.name}: no batch {number}"
             time.sleep(0.01)
         time.sleep(chance.random() * JITTER_SECONDS)
-        return None if process.has_ended() else place.begun()
+        killed_in = None if process.has_ended() else place.begun()
+        if victim == "worker":
+            while not process.has_ended() and not process.kill_worker():
+                time.sleep(0.01)
+            process.wait()
+        elif victim == "broker":
+            assert broker is not None
+            broker.kill()
+            time.sleep(chance.random() * JITTER_SECONDS)
+            broker.start()
+            process.wait()
+        return killed_in
     finally:
         process.kill()
 
@@ -133,6 +209,7 @@ def main() -> int:
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pipeline", action="append", choices=list(APART))
+    parser.add_argument("--victim", action="append", choices=VICTIMS)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--kills", type=int, default=1, help="in each round")
     parser.add_argument("--messages", type=int, default=480)
@@ -156,14 +233,18 @@ def main() -> int:
                         chance = random.Random(chosen.seed + number)
                         killed = Place(name, broker.url, topic, at / f"{number}", chosen.batch)
                         due = sorted(chance.randrange(batches) for _ in range(chosen.kills))
+                        victims = [chance.choice(chosen.victim or VICTIMS) for _ in due]
                         found_in = [
-                            run_and_kill(killed, batch, chance, os.environ) for batch in due
+                            run_and_kill(killed, batch, chance, os.environ, victim, broker)
+                            for batch, victim in zip(due, victims, strict=True)
                         ]
                         killed_in = [batch for batch in found_in if batch is not None]
                         Process(killed, os.environ).end()
                         found = killed.rows(mq)
                         is_same = found == expected and bool(found)
-                        outcome = Round(name, chosen.seed + number, killed_in, len(found), is_same)
+                        outcome = Round(
+                            name, chosen.seed + number, victims, killed_in, len(found), is_same
+                        )
                         print(json.dumps(asdict(outcome)), flush=True)
                         failed |= not is_same or not killed_in
         finally:
