@@ -115,6 +115,7 @@ if TYPE_CHECKING:
     from .rows import Rows as Rows
     from .schedule_model import Schedule as Schedule
     from .schedule_model import ScheduleState as ScheduleState
+    from .schema_model import TopicSchema as TopicSchema
     from .webhook_model import Webhook as Webhook
     from .webhook_model import WebhookAnswer as WebhookAnswer
     from .webhook_model import WebhookState as WebhookState
@@ -151,6 +152,7 @@ if not TYPE_CHECKING:  # type checkers see the imports above, and still find mis
         "model": "Missed OutboxStats Receipt TopicInfo TopicOptions TopicKeywords TopicStats",
         "group_model": "GroupInfo GroupStats InFlight",
         "schedule_model": "Schedule ScheduleState",
+        "schema_model": "TopicSchema",
         "webhook_model": "Webhook WebhookAnswer WebhookState",
         "client.dead_letters": "DeadLetter",
         "batch": "RecordBatch BatchBuilder",

@@ -118,6 +118,10 @@ BEFORE = {
         f"flintmq schedule {verb}": ["flintmq schedule add nightly orders --cron '0 2 * * *'"]
         for verb in ("ls", "run", "pause", "resume", "rm")
     },
+    **{
+        f"flintmq schema {verb}": ["flintmq schema add orders order.avsc"]
+        for verb in ("ls", "show", "check", "rm")
+    },
     "flintmq sub prices": ["flintmq topic add prices --compact key"],
     "flintmq table prices": ["flintmq table prices --set EURUSD=1.08 --set GBPUSD=1.27"],
     "flintmq topic add orders": ["flintmq topic rm orders --yes"],
@@ -162,6 +166,7 @@ def furnished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (place / "blipmq.toml").write_text("port = 5555\n")
     (place / "photo.png").write_bytes(bytes(range(256)))
     (place / "prod.key").write_text("flint_0_secret")
+    (place / "order.avsc").write_text('{"type": "record", "name": "Order", "fields": []}')
     with flintmq.connect_sync(f"file://{place}/data") as mq:
         mq.create_topic("orders", max_deliveries=1)
         count = range(1200)

@@ -21,7 +21,7 @@ LAYERS = [
     {
         "errors", "installing", "compiled", "sources_only", "amounts", "clock", "patterns", "model",
         "group_model", "cluster_model", "cluster_advice", "webhook_model", "schedule_model", "cron",
-        "batch",
+        "schema_model", "batch",
         "rows", "arrow", "access", "fsync_policy", "broker_api", "config", "observe", "loop",
         "net.tls",
     },

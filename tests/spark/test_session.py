@@ -43,7 +43,7 @@ def test_another_pyspark_is_one_clear_sentence(monkeypatch: pytest.MonkeyPatch) 
         checked_pyspark()
 
     assert str(caught.value) == (
-        "flintmq.spark needs PySpark 4.3, but PySpark 3.5.1 is installed; run "
+        "flintmq.spark needs PySpark 4.2 or 4.3, but PySpark 3.5.1 is installed; run "
         "pip install 'pyspark==4.3.*'"
     )
 
@@ -60,7 +60,7 @@ def test_spark_connect_without_its_packages_names_what_to_install(
         flintmq.spark.session("sc://127.0.0.1:1")
 
 
-@pytest.mark.parametrize("version", ["4.3.0", "4.3.1", "4.3.0.dev1"])
+@pytest.mark.parametrize("version", ["4.2.1", "4.3.0", "4.3.1", "4.3.0.dev1"])
 def test_every_patch_of_the_right_pyspark_will_do(
     version: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

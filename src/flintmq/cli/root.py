@@ -30,6 +30,7 @@ SECTIONS = {
         "webhook": "Send the messages of a group to a URL.",
         "worker": "Run the consumers, tasks and schedules of an app.",
         "schedule": "Publish messages by the clock.",
+        "schema": "Keep the schemas of values, and check new versions.",
         "top": "Live view of topics and groups in the terminal.",
         "copy": "Copy topics to topics, brokers and files, and back.",
     },

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from math import inf
 from time import monotonic
@@ -14,7 +14,7 @@ import click
 
 from ..amounts import age, many, rate
 from ..client.client import Client
-from ..errors import Disconnected, InvalidRequest
+from ..errors import Disconnected, InvalidRequest, PermissionDenied
 from ..group_model import LEASE_SECONDS
 from ..rows import Message
 from .connecting import Target, run_async, server_options
@@ -145,7 +145,7 @@ def command(
             tally.tell(topic)
 
     with reported(tell, lambda: tally.count):
-        run_async(_receive(target, wanted, write, tally))
+        run_async(_receive(target, wanted, write, tally, decode=decode))
     if not tally.count and wanted.filter is not None and "value" in wanted.filter:
         click.echo(
             "flintmq: no message matches; a filter can read fields of `value` only if the "
@@ -199,7 +199,12 @@ def shown(value: Any) -> str:
 
 
 async def _receive(
-    target: Target, wanted: Wanted, write: Callable[[Message], bytes], tally: ReadTally
+    target: Target,
+    wanted: Wanted,
+    write: Callable[[Message], bytes],
+    tally: ReadTally,
+    *,
+    decode: bool,
 ) -> None:
     async with (
         target.connect(auto_create=False) as mq,
@@ -207,6 +212,9 @@ async def _receive(
         opened(mq, wanted) as source,
         Outlet(sys.stdout.buffer, exact=source.is_settling) as out,
     ):
+        if decode and not wanted.live:
+            with suppress(PermissionDenied):  # whoever may only read has to do without
+                await mq.use_schemas(wanted.topic)
         most = FIRST_BATCH if source.is_settling else BATCH_MAX
         while (left := inf if wanted.count is None else wanted.count - tally.count) > 0:
             messages = await out.unless_gone(source.take(int(min(most, left)), wanted.patience))

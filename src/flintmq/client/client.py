@@ -36,6 +36,7 @@ from .queue_verbs import QueueVerbs
 from .reading_verbs import ReadingVerbs
 from .requesting import Requesting
 from .schedule_verbs import ScheduleVerbs
+from .schema_verbs import SchemaVerbs
 from .sending import Sender, publish_identity, time_left
 from .staged_publishing import StagedPublishing
 from .topic_admin import TopicAdmin
@@ -92,6 +93,7 @@ class Client:
         self._webhooks = WebhookVerbs(broker)
         self._schedules = ScheduleVerbs(broker, self.publish)
         self._outbox = OutboxVerbs(broker)
+        self._schemas = SchemaVerbs(broker, codec)
         self._staged = StagedPublishing(context, self._encoder, self._sender)
         self._requesting = Requesting(context, self._encoder, self._sender)
         codec.replier = self._requesting.reply
@@ -313,6 +315,12 @@ class Client:
     resume_schedule = of_part("_schedules", ScheduleVerbs.resume_schedule)
     run_schedule = of_part("_schedules", ScheduleVerbs.run_schedule)
     delete_schedule = of_part("_schedules", ScheduleVerbs.delete_schedule)
+    add_schema = of_part("_schemas", SchemaVerbs.add_schema)
+    schemas = of_part("_schemas", SchemaVerbs.schemas)
+    schema = of_part("_schemas", SchemaVerbs.schema)
+    check_schema = of_part("_schemas", SchemaVerbs.check_schema)
+    use_schemas = of_part("_schemas", SchemaVerbs.use_schemas)
+    delete_schema = of_part("_schemas", SchemaVerbs.delete_schema)
     topics = of_part("_topics", TopicAdmin.topics)
     topic_info = of_part("_topics", TopicAdmin.topic_info)
     topic_stats = of_part("_topics", TopicAdmin.topic_stats)

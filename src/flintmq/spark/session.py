@@ -25,7 +25,7 @@ from .worker import PARALLELISM
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-PYSPARK = (4, 3)
+PYSPARKS = ((4, 2), (4, 3))
 SCALA = "2.13"
 LOCAL = r"local(\[|$)"
 """Masters that run everything in the Java of the driver."""
@@ -96,11 +96,11 @@ def checked_pyspark() -> Any:
     except ImportError as error:
         raise MissingExtra("flintmq.spark", "spark") from error
     found = str(pyspark.__version__)
-    if tuple(int(number) for number in re.findall(r"\d+", found)[:2]) != PYSPARK:
-        wanted = ".".join(map(str, PYSPARK))
+    if tuple(int(number) for number in re.findall(r"\d+", found)[:2]) not in PYSPARKS:
+        wanted = [".".join(map(str, version)) for version in PYSPARKS]
         raise SparkUnavailable(
-            f"flintmq.spark needs PySpark {wanted}, but PySpark {found} is installed; run "
-            f"pip install 'pyspark=={wanted}.*'"
+            f"flintmq.spark needs PySpark {' or '.join(wanted)}, but PySpark {found} is installed; "
+            f"run pip install 'pyspark=={wanted[-1]}.*'"
         )
     return pyspark
 

@@ -81,10 +81,11 @@ NEEDS = {
         ],
         "administer",
     ),
+    "all_schemas": "broker",
     **dict.fromkeys(
         [
             "webhooks_of_topic", "webhook", "create_webhook", "delete_webhook", "pause_webhook",
-            "resume_webhook", "test_webhook",
+            "resume_webhook", "test_webhook", "schemas_of_topic", "add_schema", "check_schema",
         ],
         "administer",
     ),
@@ -101,6 +102,7 @@ BODIES: dict[str, Any] = {
     "discard": {"all": True},
     "create_webhook": {"url": "https://crm.example/hook"},
     "create_schedule": {"every": 30},
+    **{name: {"schema": '"int"'} for name in ("add_schema", "check_schema")},
     **{name: {"leases": ["0.0.1"]} for name in ("ack", "nack", "reject", "extend")},
 }
 EACH = pytest.mark.parametrize("route", ROUTES, ids=lambda route: name_of(route))

@@ -156,6 +156,12 @@ class BlockingClient:
     resume_schedule = blocking(Client.resume_schedule)
     delete_schedule = blocking(Client.delete_schedule)
     run_schedule = blocking(Client.run_schedule)
+    add_schema = blocking(Client.add_schema)
+    schemas = blocking(Client.schemas)
+    schema = blocking(Client.schema)
+    check_schema = blocking(Client.check_schema)
+    use_schemas = blocking(Client.use_schemas)
+    delete_schema = blocking(Client.delete_schema)
 
     # --- the connection
 

@@ -22,6 +22,7 @@ from ...cluster_advice import Examination, RestartPlan
 from ...cluster_model import ClusterStatus
 from ...errors import InvalidRequest
 from ...schedule_model import ScheduleState
+from ...schema_model import TopicSchema
 from ...webhook_model import WebhookAnswer
 from . import (
     asking,
@@ -32,6 +33,7 @@ from . import (
     outgoing,
     publishing,
     schedules,
+    schemas,
     streams,
     tables,
     webhooks,
@@ -256,6 +258,15 @@ ROUTES: tuple[ApiRoute, ...] = (
              ADMINISTER, models.Done, webhooks.resume_webhook),
     ApiRoute("POST", f"{_GROUP}/webhook/test", "Send a test request now.",
              ADMINISTER, WebhookAnswer, webhooks.test_webhook),
+
+    ApiRoute("GET", "/schemas", "All versions of the schemas of all topics.",
+             BROKER, schemas.SchemaList, schemas.all_schemas),
+    ApiRoute("GET", f"{_TOPIC}/schemas", "The versions of a topic's schema.",
+             ADMINISTER, schemas.SchemaList, schemas.schemas_of_topic),
+    ApiRoute("POST", f"{_TOPIC}/schemas", "Add a version, if it is compatible with those before.",
+             ADMINISTER, TopicSchema, schemas.add_schema, body=schemas.AddSchema),
+    ApiRoute("POST", f"{_TOPIC}/schemas/check", "Whether a version could be added, and why not.",
+             ADMINISTER, schemas.SchemaVerdict, schemas.check_schema, body=schemas.AddSchema),
 )
 # fmt: on
 

@@ -1,0 +1,186 @@
+"""`flintmq schema`: keep the schemas of a topic's values in the broker, and check new ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, cast
+
+import click
+
+from ..client.client import Client
+from ..schema_model import (
+    COMPATIBILITIES,
+    SCHEMA_FORMATS,
+    Compatibility,
+    SchemaFormat,
+    TopicSchema,
+)
+from .command_group import CommandGroup
+from .connecting import Target, server_options
+from .exit_codes import FAILED
+from .look import print_table
+from .names import TOPIC
+from .shared import confirm, hint, output_option, show, yes_option
+
+SUFFIXES: dict[str, SchemaFormat] = {".avsc": "avro", ".json": "json", ".proto": "protobuf"}
+
+file_argument = click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+format_option = click.option(
+    "--format",
+    "format",
+    type=click.Choice(SCHEMA_FORMATS),
+    help="Format. Default: by the suffix (.avsc, .json, .proto).",
+)
+compatibility_option = click.option(
+    "--compatibility",
+    type=click.Choice(COMPATIBILITIES),
+    help="Rule. Default: that of the latest version, at first backward.",
+)
+
+
+@click.group("schema", cls=CommandGroup)
+def command() -> None:
+    """Keep the schemas of a topic's values in the broker, and check new versions.
+
+    \b
+    Examples:
+      flintmq schema add orders order.avsc
+      flintmq schema check orders order.avsc
+      flintmq schema ls
+    """
+
+
+@command.command("add")
+@click.argument("topic", type=TOPIC)
+@file_argument
+@format_option
+@compatibility_option
+@output_option
+@server_options
+def add(
+    target: Target,
+    topic: str,
+    file: Path,
+    format: str | None,
+    compatibility: str | None,
+    output: str,
+) -> int:
+    """Add the schema in FILE as the next version: Avro, JSON Schema or Protobuf.
+
+    It must be compatible with all earlier versions. backward: it reads what they wrote; forward:
+    they read what it writes; full: both; none: anything. A schema that is there is not added again.
+
+    \b
+    Examples:
+      flintmq schema add orders order.avsc
+      flintmq schema add orders order.avsc --compatibility full
+    """
+    said = _said(file, format, compatibility)
+    made = target.ask(lambda mq: mq.add_schema(topic, file.read_text(), **said))
+    text = f"{topic} has {made.format} schema {made.id} as version {made.version}."
+    return show(output, made, text)
+
+
+@command.command("check")
+@click.argument("topic", type=TOPIC)
+@file_argument
+@format_option
+@compatibility_option
+@output_option
+@server_options
+def check(
+    target: Target,
+    topic: str,
+    file: Path,
+    format: str | None,
+    compatibility: str | None,
+    output: str,
+) -> int:
+    """Tell whether the schema in FILE could be added. Exit code 1 if not. Nothing is added.
+
+    \b
+    Examples:
+      flintmq schema check orders order.avsc
+      flintmq schema check orders order.avsc --compatibility forward --output json
+    """
+    said = _said(file, format, compatibility)
+    problems = target.ask(lambda mq: mq.check_schema(topic, file.read_text(), **said))
+
+    def tell() -> None:
+        for problem in problems:
+            click.echo(f"flintmq: {file}: {problem}", err=True)
+        if not problems:
+            click.echo(f"{file} is compatible with the schemas of {topic}.")
+
+    show(output, {"topic": topic, "compatible": not problems, "problems": problems}, tell)
+    return FAILED if problems else 0
+
+
+@command.command("ls")
+@click.argument("topic", type=TOPIC, required=False)
+@output_option
+@server_options
+def ls(target: Target, topic: str | None, output: str) -> int:
+    """List the versions of schemas, of TOPIC or of all topics.
+
+    \b
+    Examples:
+      flintmq schema ls
+      flintmq schema ls orders --output json
+    """
+    found: list[TopicSchema] = target.ask(lambda mq: mq.schemas(topic))
+    if not found and output != "json":
+        hint("no schemas")
+    rows = [(one.topic, str(one.version), one.format, one.compatibility, one.id) for one in found]
+    heads = ["TOPIC", "VERSION", "FORMAT", "COMPATIBILITY", "ID"]
+    return show(output, found, lambda: print_table(heads, rows) if rows else None)
+
+
+@command.command("show")
+@click.argument("topic", type=TOPIC)
+@click.option("--version", type=int, help="Version. Default: the latest.")
+@output_option
+@server_options
+def show_one(target: Target, topic: str, version: int | None, output: str) -> int:
+    """Print a schema.
+
+    \b
+    Examples:
+      flintmq schema show orders
+      flintmq schema show orders --version 1
+    """
+    found = target.ask(lambda mq: mq.schema(topic, version))
+    return show(output, found, found.text.rstrip("\n"))
+
+
+@command.command("rm")
+@click.argument("topic", type=TOPIC)
+@click.argument("version", type=int)
+@yes_option
+@output_option
+@server_options
+def rm(target: Target, topic: str, version: int, yes: bool, output: str) -> int:
+    """Delete a version. Messages of it stay, and need it to be decoded.
+
+    \b
+    Examples:
+      flintmq schema rm orders 1 --yes
+    """
+    confirm(f"Delete version {version} of the schema of {topic}?", yes)
+
+    async def work(mq: Client) -> None:
+        await mq.delete_schema(topic, version)
+
+    target.ask(work)
+    text = f"Schema deleted (topic {topic}, version {version})."
+    return show(output, {"topic": topic, "version": version, "deleted": True}, text)
+
+
+def _said(file: Path, format: str | None, compatibility: str | None) -> dict[str, Any]:
+    chosen = format or SUFFIXES.get(file.suffix.lower())
+    if chosen is None:
+        raise click.UsageError(f"the format of {file} is not known by its suffix; add --format")
+    return {
+        "format": cast(SchemaFormat, chosen),
+        "compatibility": cast("Compatibility | None", compatibility),
+    }
