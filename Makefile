@@ -1,5 +1,5 @@
 # Thin wrappers: everything happens in scripts/, which also works where make is missing.
-.PHONY: help run test test-compiled test-spark-cluster check bench build kills spark-kills pipeline-kills longest-turn chaos cluster-chaos setup clean mutate-raft mutate-durability mutate-cluster
+.PHONY: help run test test-compiled test-spark-cluster check bench build kills spark-kills pipeline-kills longest-turn chaos cluster-chaos docs setup clean mutate-raft mutate-durability mutate-cluster
 
 help: ## what can be done here
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "%-20s%s\n", $$1, $$2 }'
@@ -42,6 +42,9 @@ cluster-chaos: ## three nodes under every verb, killed, paused and cut off
 
 build: ## wheel, sdist and flintmq.pyz, into dist/ (ARGS=--compiled)
 	@scripts/build $(ARGS)
+
+docs: ## the docs as a site, in docs/site (ARGS=--serve shows it)
+	@scripts/docs $(ARGS)
 
 setup: ## make .venv with everything a developer needs
 	@scripts/setup dev

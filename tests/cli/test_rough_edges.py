@@ -135,7 +135,16 @@ def commands(group: click.Group, path: tuple[str, ...] = ()) -> dict[str, click.
     return found
 
 
-WITHOUT_JSON = ("serve", "reply", "cluster run", "hermesd", "blipd", "completion", "blip ")
+WITHOUT_JSON = (
+    "serve",
+    "worker",
+    "reply",
+    "cluster run",
+    "hermesd",
+    "blipd",
+    "completion",
+    "blip ",
+)
 """They run on and on, print a shell's own language, or say what BlipMQ's commands say."""
 
 
@@ -209,3 +218,9 @@ def test_ctrl_c_ends_the_reading_of_a_pipe_that_says_nothing(published: Any) -> 
         assert process.wait(60) == 130
         told = json.loads(process.stdout.read())
     assert (told["count"], told["ended"]) == (1, "interrupted")
+
+
+def test_no_two_parameters_of_a_command_share_a_name() -> None:
+    for path, command in commands(root).items():
+        names = [parameter.name for parameter in command.params]
+        assert len(names) == len(set(names)), (path, names)

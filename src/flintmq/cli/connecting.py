@@ -74,7 +74,10 @@ def server_options(command: Command) -> Command:
         help=f"Broker URL: flint://host:port, flints:// with TLS, or file:///path.  [{HERE}]",
     )
     @click.option(
-        "--context", "name", envvar="FLINTMQ_CONTEXT", help="Use the broker saved under this name."
+        "--context",
+        "context",
+        envvar="FLINTMQ_CONTEXT",
+        help="Use the broker saved under this name.",
     )
     @access_options()
     @wraps(command)
@@ -86,24 +89,24 @@ def server_options(command: Command) -> Command:
 
 
 ACCESS = ("api_key_file", "tls_ca", "tls_cert", "tls_key")
-WHERE = ("server", "name", *ACCESS)
+WHERE = ("server", "context", *ACCESS)
 """The parameters of a command with `server_options`, as `target_of` takes them."""
 
 
-def target_of(server: str | None, name: str | None = None, **access: Path | None) -> Target:
+def target_of(server: str | None, context: str | None = None, **access: Path | None) -> Target:
     """The broker that options name, and how to log in there: `access` is by the names in `ACCESS`.
 
     Options take precedence over the context.
     """
-    known = None
-    if name is not None or server is None:
-        known = chosen(read_contexts(path_of_contexts()), name)
-    context = known or Context(HERE)
-    files = {one: access.get(one) or getattr(context, one) for one in ACCESS}
+    found = None
+    if context is not None or server is None:
+        found = chosen(read_contexts(path_of_contexts()), context)
+    known = found or Context(HERE)
+    files = {one: access.get(one) or getattr(known, one) for one in ACCESS}
     keywords: dict[str, Any] = {one: str(file) for one, file in files.items() if file is not None}
     if (file := keywords.pop("api_key_file", None)) is not None:
         keywords["api_key"] = _secret(Path(file))
-    url = server or context.server
+    url = server or known.server
     return Target(url if "://" in url else f"flint://{url}", keywords)
 
 

@@ -1,0 +1,102 @@
+"""The docs as a site: every link leads somewhere, search finds what people look for, offline."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Built in a copy, as `make docs` builds it."""
+    place = tmp_path_factory.mktemp("docs")
+    for name in ("docs", "src", "scripts", "zensical.toml", "SECURITY.md"):
+        made = ROOT / name
+        if made.is_dir():
+            leave_out = shutil.ignore_patterns("__pycache__", "site")
+            shutil.copytree(made, place / name, ignore=leave_out)
+        else:
+            shutil.copy(made, place / name)
+    for command in ([sys.executable, "scripts/make_site.py"], [zensical(), "build", "--strict"]):
+        done = subprocess.run(command, cwd=place, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+    yield place / "docs" / "site"
+    shutil.rmtree(place)
+
+
+def zensical() -> str:
+    return str(Path(sys.executable).with_name("zensical"))
+
+
+@cache
+def anchors(page: Path) -> frozenset[str]:
+    return frozenset(re.findall(r'\bid="?([^"\s>]+)', page.read_text()))
+
+
+def test_every_link_leads_to_a_page_and_a_heading_that_are_there(site: Path) -> None:
+    broken = []
+    pages = [page for page in site.rglob("*.html") if page.name != "404.html"]
+    assert len(pages) > 60
+    for page in pages:
+        for link in re.findall(
+            r'<(?:a|img|script|link)\b[^>]*?\b(?:href|src)="?([^"\s>]+)', page.read_text()
+        ):
+            if re.match(r"[a-z]+:", link):
+                continue
+            path, _, anchor = unquote(link).partition("#")
+            target = (page.parent / path).resolve() if path else page
+            if target.is_dir():
+                target = target / "index.html"
+            is_there = target.exists() and (
+                not anchor or target.suffix != ".html" or anchor in anchors(target)
+            )
+            if not is_there:
+                broken.append(f"{page.relative_to(site)}: {link}")
+    assert broken == []
+
+
+@pytest.mark.parametrize("words", ["exactly once", "dead letter", "fsync", "kill -9"])
+def test_search_has_what_people_look_for(site: Path, words: str) -> None:
+    index = json.loads((site / "search.json").read_text())
+    found = {item["location"] for item in index["items"] if words in item["text"].lower()}
+    assert found, words
+
+
+def test_pages_fetch_nothing_from_elsewhere(site: Path) -> None:
+    fetched = re.compile(r'<(?:script|img|link|iframe)\b[^>]*?\b(?:href|src)="?(https?:[^"\s>]+)')
+    for page in site.rglob("*.html"):
+        assert fetched.findall(page.read_text()) == [], page.name
+
+
+def test_every_page_of_the_docs_is_in_the_navigation(site: Path) -> None:
+    navigation = (ROOT / "zensical.toml").read_text()
+    for page in (ROOT / "docs").rglob("*.md"):
+        name = str(page.relative_to(ROOT / "docs"))
+        if not name.startswith(("decisions/", "site/")):
+            assert f'"{name}"' in navigation, name
+
+
+def test_the_reference_has_every_name_that_is_exported_and_every_command(site: Path) -> None:
+    import flintmq
+    from flintmq.cli.root import SECTIONS
+
+    python = anchors(site / "reference" / "python.html")
+    for name in flintmq.__all__:  # type: ignore[attr-defined]
+        if not name.startswith("__"):
+            assert name.lower() in python, name
+    command_line = anchors(site / "reference" / "command-line.html")
+    for commands in SECTIONS.values():
+        for name in commands:
+            assert f"flintmq-{name}" in command_line
