@@ -70,6 +70,7 @@ OF_MEMBERS = [
     if any(f"flintmq cluster {verb} " in line for verb in ("add", "remove", "replace", "transfer"))
     or "flintmq cluster restart-plan --run" in line
     or "flintmq cluster recover" in line
+    or "flintmq backup --cluster" in line
 ]
 """They need nodes that come and go: tests/cluster has those."""
 
@@ -133,6 +134,7 @@ BEFORE = {
     "flintmq pipeline plan": ["flintmq pipeline new orders"],
     "flintmq restore": [
         "flintmq backup /var/lib/flint /mnt/backup/flint-monday",
+        "flintmq backup /var/lib/flint /mnt/backup/cluster-monday",
         "mv /var/lib/flint lost",
     ],
 }

@@ -38,6 +38,7 @@ class NodeProcess:
         self._credential = credential or ("--cluster-key-file", str(key))
         self.clients, self.peers, self.http = own_port(), own_port(), own_port()
         self.process: asyncio.subprocess.Process | None = None
+        self.environment: dict[str, str] = {}
         self.log = directory / f"{name}.log"
 
     @property
@@ -59,6 +60,7 @@ class NodeProcess:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=log,
+                env={**os.environ, **self.environment},
             )
 
     def _opened_log(self) -> BinaryIO:
@@ -93,7 +95,10 @@ def make_key(directory: Path) -> Path:
 
 @asynccontextmanager
 async def founded(
-    directory: Path, *names: str, extra: tuple[str, ...] = ()
+    directory: Path,
+    *names: str,
+    extra: tuple[str, ...] = (),
+    environment: dict[str, str] | None = None,
 ) -> AsyncIterator[dict[str, NodeProcess]]:
     """A cluster of these; what is added to the dict ends with it."""
     key = make_key(directory)
@@ -101,6 +106,7 @@ async def founded(
     members = ",".join(f"{node.name}={node.peer}" for node in nodes.values())
     try:
         for node in nodes.values():
+            node.environment = environment or {}
             await node.start("--initial-cluster", members, *extra)
         await asyncio.gather(*(node.ready() for node in nodes.values()))  # the first to fail tells
         yield nodes

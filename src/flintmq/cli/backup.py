@@ -9,16 +9,20 @@ from urllib.parse import urlsplit
 import click
 
 from ..errors import DataDirectoryInUse, InvalidRequest
-from .connecting import Target, server_options
+from .cluster_change import cluster_now
+from .connecting import Target, run_async, server_options
 from .look import said
 from .shared import output_option, show, stopped_directory, tell_copied
 
 
 @click.command("backup")
 @click.argument("places", nargs=-1, required=True, metavar="[DATA_DIR] TARGET")
+@click.option(
+    "--cluster", "of_cluster", is_flag=True, help="The broker is a cluster: its leader writes."
+)
 @output_option
 @server_options
-def command(target: Target, places: tuple[str, ...], output: str) -> int:
+def command(target: Target, places: tuple[str, ...], of_cluster: bool, output: str) -> int:
     """Back up a running broker to TARGET, or copy the DATA_DIR of a stopped one.
 
     With only TARGET, the running broker (--server) writes the backup on its own machine and
@@ -30,14 +34,20 @@ def command(target: Target, places: tuple[str, ...], output: str) -> int:
     disk, segment files are hard-linked, because they never change. A backup is itself a data
     directory; `flintmq restore` copies and verifies it.
 
+    With --cluster, the node that leads writes the backup, on its machine. It has everything that
+    was acknowledged when it began. `flintmq restore` founds a new cluster with it.
+
     \b
     Examples:
       flintmq backup /mnt/backup/flint-tuesday
+      flintmq backup --cluster /mnt/backup/cluster-tuesday
       flintmq backup /var/lib/flint /mnt/backup/flint-monday
     """
     if not 1 <= len(places) <= 2:
         raise click.UsageError("pass TARGET, or DATA_DIR and TARGET")
     *directory, last = places
+    if of_cluster and directory:
+        raise click.UsageError("--cluster is for a cluster that runs; pass TARGET only")
     into = Path(last)
     if directory:
         source = str(Path(directory[0]))
@@ -46,9 +56,21 @@ def command(target: Target, places: tuple[str, ...], output: str) -> int:
     else:
         source = target.url
         into = _place(source, into)
+        if of_cluster:
+            return _of_cluster(target, into, output)
         target.ask(lambda mq: mq.backup(into))
         text = f"The broker at {source} wrote a backup to {into}."
     return show(output, {"directory": source, "target": str(into)}, text)
+
+
+def _of_cluster(target: Target, into: Path, output: str) -> int:
+    status = run_async(cluster_now(target))
+    if status.leader is None:
+        raise InvalidRequest("nobody leads the cluster: its last entries are not known")
+    target.ask(lambda mq: mq.backup(into))
+    shown = {"cluster": status.cluster, "node": status.leader, "target": str(into)}
+    text = f"Node {status.leader} wrote a backup of cluster {status.cluster[:8]} to {into}."
+    return show(output, shown, text)
 
 
 def _copy(directory: Path, into: Path) -> None:

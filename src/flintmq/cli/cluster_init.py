@@ -8,8 +8,9 @@ import click
 
 from ..cluster.bootstrap import PEER_PORT
 from ..cluster.converting import make_cluster
+from ..cluster.identity import NodeRecord
 from ..cluster.leadership import EVERYWHERE
-from ..config.kinds import NodeName, UnfitValue, shown_address
+from ..config.kinds import Address, NodeName, UnfitValue, shown_address
 from ..errors import InvalidRequest
 from ..storage.filesystem import LocalFileSystem
 from .connecting import run_async
@@ -42,6 +43,25 @@ def command(data_dir: Path, node_name: str, peer_listen: str, output: str) -> in
     Examples:
       flintmq cluster init --data-dir /var/lib/flint --node-name a --peer-listen a.example.com:7602
     """
+    name, address = own_place(node_name, peer_listen)
+    data_dir.mkdir(parents=True, exist_ok=True)
+    record = run_async(make_cluster(LocalFileSystem(data_dir), name, shown_address(address)))
+    return tell_cluster_of_one(output, data_dir, record, peer_listen)
+
+
+def tell_cluster_of_one(output: str, data_dir: Path, record: NodeRecord, peer_listen: str) -> int:
+    cluster = record.cluster.hex()
+    return show(
+        output,
+        {"cluster": cluster, "node": record.name, "address": peer_listen},
+        f"{data_dir} is node {record.name} of cluster {cluster[:8]}\n"
+        f"start it with `flintmq serve --data-dir {data_dir} --node-name {record.name} "
+        f"--peer-listen {peer_listen}` and others with `--join {peer_listen}`",
+    )
+
+
+def own_place(node_name: str, peer_listen: str) -> tuple[str, Address]:
+    """Raises InvalidRequest where a node cannot be called that, or cannot be reached there."""
     try:
         name, address = NodeName().parse(node_name), PEER_PORT.parse(peer_listen)
     except UnfitValue as error:
@@ -51,13 +71,4 @@ def command(data_dir: Path, node_name: str, peer_listen: str, output: str) -> in
             f"{peer_listen} is no address that other nodes can connect to; give the name or the "
             "address of this machine"
         )
-    data_dir.mkdir(parents=True, exist_ok=True)
-    record = run_async(make_cluster(LocalFileSystem(data_dir), name, shown_address(address)))
-    cluster = record.cluster.hex()
-    return show(
-        output,
-        {"cluster": cluster, "node": name, "address": shown_address(address)},
-        f"{data_dir} is node {name} of cluster {cluster[:8]}\n"
-        f"start it with `flintmq serve --data-dir {data_dir} --node-name {name} --peer-listen "
-        f"{peer_listen}` and others with `--join {peer_listen}`",
-    )
+    return name, address

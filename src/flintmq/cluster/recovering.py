@@ -34,6 +34,7 @@ from ..storage.manifest import read_manifest
 from .bootstrap import entries_of
 from .catalog import MEMBER, REMOVED
 from .identity import NodeFile, NodeRecord, NodeStanding, draw_incarnation
+from .levels import LEVEL
 from .replicated_log import command_in
 from .storage import is_member, members_bytes, members_of
 
@@ -144,6 +145,40 @@ async def recover(filesystem: FileSystem, file: NodeFile) -> NodeRecord:
     )
     file.write(record)
     return record
+
+
+async def found_anew(filesystem: FileSystem, name: str, address: str) -> NodeRecord:
+    """A copy of a node's data is that of the only node of a new cluster from now on. The nodes
+    that the copy speaks of belong to another one; their ids are not used here."""
+    file = NodeFile(filesystem)
+    try:
+        manifest = read_manifest(files_of(filesystem, 0))
+        assert manifest is not None, "the copy is whole"
+        known = {node.id for node in manifest.nodes}
+        known.update(members_of(manifest.members).everybody())
+        id, incarnation = max(known) + 1, draw_incarnation()
+        record = NodeRecord(
+            standing=NodeStanding.RECOVERING,
+            cluster=secrets.token_bytes(16),
+            name=name,
+            incarnation=incarnation,
+            members=(),
+            asker=0,
+            level=LEVEL,
+            id=id,
+            nodes=(NodeEntry(id, name, address, incarnation),),
+        )
+        file.write(record)
+        return await recover(filesystem, file)
+    finally:
+        file.close()
+
+
+def is_of_cluster(filesystem: FileSystem) -> bool:
+    """Whether a copy is that of a node's directory. The backup of a cluster that runs is not: it
+    speaks of no nodes."""
+    manifest = read_manifest(files_of(filesystem, 0))
+    return manifest is not None and bool(manifest.members)
 
 
 async def _alone(filesystem: FileSystem, record: NodeRecord) -> list[NodeEntry]:
