@@ -8,23 +8,29 @@ their own, a line of JSON each, since stdout belongs to the program.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import sys
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import msgspec
 
-from ..errors import FlintError, InvalidRequest
+from ..errors import Disconnected, FlintError, InvalidRequest, TlsFailed
 from ..loop.event_loop import loop_factory
-from ..observe.logs import configure
+from ..observe.logs import configure, event
 from .app import App
 from .figures import HandlerFigures
 from .loading import load_app
 from .running import RunningApp
 from .serving import until_signalled
 
+log = logging.getLogger(__name__)
+
 REPORT_SECONDS = 0.5
+AGAIN_SECONDS = (0.2, 2.0)
+"""How long it waits before it looks for the broker again."""
 FAILED, MISUSED, UNREACHABLE = 1, 2, 3
 """Exit codes, as of all commands."""
 
@@ -86,7 +92,7 @@ def main() -> int:
 
 
 async def _work(app: App, report: Any) -> None:
-    async with app.running() as run:
+    async with _connected(app, report), app.running() as run:
         report(ChildReport(handlers=run.figures(), files=_files()))
         telling = asyncio.create_task(_keep_telling(run, report))
         ending = asyncio.create_task(until_signalled(run))
@@ -99,6 +105,31 @@ async def _work(app: App, report: Any) -> None:
             await asyncio.gather(ending, alone, return_exceptions=True)
     telling.cancel()
     report(ChildReport(handlers=run.figures()))
+
+
+@asynccontextmanager
+async def _connected(app: App, report: Any) -> AsyncIterator[None]:
+    """Wait for a broker that is not there yet."""
+    pause, most = AGAIN_SECONDS
+    while True:
+        try:
+            await app.open()
+            break
+        except Disconnected as error:
+            if isinstance(error, TlsFailed):
+                raise
+            event(
+                log,
+                logging.WARNING,
+                "worker_waits",
+                f"no broker yet: {error}; trying again in {pause:g} s",
+            )
+            await asyncio.sleep(pause)
+            pause = min(most, pause * 2)
+    try:
+        yield
+    finally:
+        await app.close()
 
 
 async def _keep_telling(run: RunningApp, report: Any) -> None:

@@ -18,8 +18,8 @@ from .figures import HandlerFigures, added, prometheus_text
 
 AGAIN_SECONDS = (0.5, 30.0)
 """How long a process that has ended is left alone before it is started again."""
-STEADY_SECONDS = 30.0
-"""A process that lived so long begins with the shortest pause again."""
+STEADY_SECONDS = 3.0
+"""A process that has worked for so long begins with the shortest pause again."""
 LOOK_SECONDS = 0.5
 """How often files are looked at with `--reload`."""
 
@@ -138,7 +138,7 @@ class WorkerSupervisor:
                 continue
             if code == 0 and self.plan.reload:
                 continue  # its files have changed
-            if loop.time() - began > STEADY_SECONDS:
+            if was_ready and loop.time() - began > STEADY_SECONDS:
                 pause = least
             why = f": {error}" if error else ""
             self._tell(

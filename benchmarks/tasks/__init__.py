@@ -1,0 +1,1 @@
+"""Tasks per second and the latency of a task, beside Celery, dramatiq, taskiq and NATS."""
