@@ -26,7 +26,7 @@ from .loading import load_app
 from .running import RunningApp
 from .serving import until_signalled
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("flintmq.app.child")  # it runs as __main__
 
 REPORT_SECONDS = 0.5
 AGAIN_SECONDS = (0.2, 2.0)
