@@ -91,7 +91,8 @@ def stay_up(process: subprocess.Popen[str], url: str, web: str, seconds: float |
     heading("A broker is up: try it in another terminal, from this directory")
     if url != f"flint://{DEFAULT[0]}:{DEFAULT[1]}":
         print(f"  export FLINTMQ_SERVER={url}")
-    print(NEXT.format(flintmq=command()) + f"  curl {web}/metrics   # or in a browser")
+    print(NEXT.format(flintmq=command()) + f"  curl {web}/metrics")
+    print(f"\nThe console, in a browser: {web}/")
     how_long = "" if seconds is None else f", and so do {seconds / 60:.0f} minutes (--stay: no end)"
     print(f"\nCtrl-C ends it{how_long}. docs/cli.md has the rest.", flush=True)
     try:

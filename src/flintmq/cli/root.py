@@ -32,6 +32,7 @@ SECTIONS = {
         "schedule": "Publish messages by the clock.",
         "schema": "Keep the schemas of values, and check new versions.",
         "top": "Live view of topics and groups in the terminal.",
+        "console": "Open the broker's page in the browser.",
         "copy": "Copy topics to topics, brokers and files, and back.",
     },
     "Operations": {

@@ -107,6 +107,8 @@ def serve(config: Config, reread: Callable[[], Config]) -> int:
 
     def ready(address: tuple[str, int], others: dict[str, tuple[str, int]]) -> None:
         tell("ready", {"flint": address, **others})
+        if "http" in others:
+            click.echo(f"flintmq: console at http{end}://{shown_address(others['http'])}/")
 
     def blank(others: dict[str, tuple[str, int]]) -> None:
         tell("waiting for Bootstrap", others)

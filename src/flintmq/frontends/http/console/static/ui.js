@@ -130,7 +130,7 @@ export function Dialog({ title, onClose, children, wide = false }) {
       onCancel=${(event) => { event.preventDefault(); onClose(); }}
       onClick=${(event) => event.target === element.current && onClose()}>
       <div class="dialog">
-        <header><h2>${title}</h2><button type="button" class="plain" aria-label="Close" onClick=${onClose}>×</button></header>
+        <header><h2>${title}</h2><button type="button" class="plain" aria-label="Close this dialog" onClick=${onClose}>×</button></header>
         ${children}
       </div>
     </dialog>`;
@@ -269,7 +269,7 @@ export function Table({ columns, rows, id, search, searched, href, empty = "Noth
         ${search && html`<span class="faint" role="status">${shown.length === rows.length ? count(rows.length) : `${count(shown.length)} of ${count(rows.length)}`}</span>`}
         ${tools && html`<span class="grow"></span>${tools}`}
       </div>`}
-      <div class="scroll ${tall ? "tall" : ""}" ref=${box} onScroll=${look} tabindex="0" role="region" aria-label=${label ?? search ?? "Table"}>
+      <div class="scroll ${tall ? "tall" : ""}" ref=${box} onScroll=${look} tabindex="0" role="region" aria-label=${label ?? search?.replace("Search ", "") ?? "Table"}>
         <table aria-rowcount=${shown.length + 1}>
           <thead>
             <tr>
@@ -339,13 +339,13 @@ export function Chart({ title, times, series, form = count }) {
     const made = new uPlot(
       {
         width: box.current.clientWidth || 300,
-        height: 130,
+        height: 140,
         legend: { show: false },
         cursor: { y: false, points: { size: 6 }, drag: { setScale: false } },
         padding: [8, 6, 0, 0],
         scales: { x: { time: true }, y: { range: (_, low, high) => [0, high > 0 ? high * 1.1 : 1] } },
         axes: [
-          { ...axis, space: 70, values: (_, ticks) => ticks.map((at) => { const when = new Date(at * 1000); return `${String(when.getHours()).padStart(2, "0")}:${String(when.getMinutes()).padStart(2, "0")}`; }) },
+          { ...axis, size: 26, space: 70, values: (_, ticks) => ticks.map((at) => { const when = new Date(at * 1000); return `${String(when.getHours()).padStart(2, "0")}:${String(when.getMinutes()).padStart(2, "0")}`; }) },
           { ...axis, size: 58, space: 30, values: (_, ticks) => ticks.map((value) => form(value)) },
         ],
         series: [{}, ...series.map((one, at) => ({ label: one.name, stroke: LINES[at], width: 1.5, fill: at === 0 && series.length === 1 ? `${LINES[0]}22` : undefined, points: { show: false }, spanGaps: true }))],
@@ -354,7 +354,7 @@ export function Chart({ title, times, series, form = count }) {
       box.current,
     );
     plot.current = made;
-    const observer = new ResizeObserver(() => box.current && made.setSize({ width: box.current.clientWidth || 300, height: 130 }));
+    const observer = new ResizeObserver(() => box.current && made.setSize({ width: box.current.clientWidth || 300, height: 140 }));
     observer.observe(box.current);
     return () => {
       observer.disconnect();

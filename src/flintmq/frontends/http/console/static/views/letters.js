@@ -160,7 +160,7 @@ function Letter({ letter, where, mayChange, reload }) {
       <h2>Why it died</h2>
       <p class="reason"><${Foreign} text=${one.reason || "no reason given"} /></p>
       <${Facts} of=${[
-        ["Tried", `${count(one.delivery_count)} times`],
+        ["Tried", many(one.delivery_count, "time")],
         ["Given up", time(one.time)],
         ["Was at", `${one.topic}${one.partition === "0" ? "" : `/${one.partition}`}, offset ${one.offset}`],
         ["Id", one.id],
