@@ -25,7 +25,9 @@ class ConsoleBroker:
         self.http = httpx.Client(base_url=f"{url}/api/v1", timeout=60, headers=headers)
 
     def ask(self, method: str, path: str, body: Any = None) -> Any:
-        options = {} if method in ("GET", "DELETE") else {"json": {} if body is None else body}
+        options: dict[str, Any] = (
+            {} if method in ("GET", "DELETE") else {"json": {} if body is None else body}
+        )
         answer = self.http.request(method, path, **options)
         assert answer.status_code == 200, answer.text
         return answer.json()
