@@ -14,6 +14,7 @@ import flintmq
 from flintmq.client import outbox as outboxes
 from flintmq.client import outbox_line
 from flintmq.net.server.native import NativeServer
+from flintmq.testing import ManualClock
 from tests.patience import PATIENCE_SECONDS, free_port
 
 from .outbox_kill_rounds import OutboxRounds
@@ -176,6 +177,24 @@ async def test_everything_of_a_message_arrives_and_its_time_to_live_counts_from_
     assert message.deliver_at is not None
     assert 1799 < message.expires_at - message.deliver_at < 1801
     assert message.expires_at < message.timestamp + 3600 + 0.001
+
+
+async def test_what_expires_on_the_device_is_not_sent_and_does_not_fill_the_outbox(
+    url: str, proxy: Proxy, direct: flintmq.Client, tmp_path: Path
+) -> None:
+    proxy.refusing = True
+    clock = ManualClock()
+    async with device(url, tmp_path, clock=clock) as mq:
+        await mq.publish_batch("readings", [b"x" * 100] * 20, ttl=5)
+        await mq.publish("readings", b"stays")
+        await mq.publish_batch("readings", [b"x" * 100] * 20, ttl=5)
+        assert (await mq.outbox_stats()).messages == 41
+        await clock.advance(6)
+        proxy.refusing = False
+        await sent(mq)
+        stats = await mq.outbox_stats()
+        assert (stats.messages, stats.bytes, stats.sent) == (0, 0, 1)
+    assert await values(direct, "readings") == [b"stays"]
 
 
 @pytest.mark.parametrize("is_known", [False, True])

@@ -262,6 +262,14 @@ class OutboxBroker:
             self.messages = self.bytes = 0
             self.emptied.wake()
 
+    async def weigh(self) -> None:
+        """Count anew how much there is: of messages that expired here, nobody knows the size."""
+        size = 0
+        for line in list(self._lines.values()):
+            stats = await self.local.topic_stats(line.name)
+            size += stats.byte_count + ROW_BYTES * (stats.next_offset - line.position)
+        self.bytes = size if self.messages else 0
+
     async def refuse(self, topic: str, row: BatchBuilder, error: FlintError) -> None:
         """The broker will never take this message: lay it aside, and say so."""
         self.refused += 1
@@ -331,7 +339,8 @@ class OutboxBroker:
             if name in (NOTES, REFUSED):
                 continue
             stats = await self.local.topic_stats(name)
-            self._count(stats.message_count, stats.byte_count + ROW_BYTES * stats.message_count)
+            count = stats.next_offset - stats.first_offset
+            self._count(count, stats.byte_count + ROW_BYTES * count)
             self._add_line(unescape_name(name), stats.first_offset)
         self.refused = (await self.local.topic_stats(REFUSED)).message_count
 

@@ -80,15 +80,18 @@ class OutboxLine:
             return
         wanted = Fetch(self.name, self.position, max_rows=PIECE_ROWS, max_bytes=PIECE_BYTES)
         found = await self._local.fetch(wanted)
-        size = 0
+        size = count = 0
         async with self._outbox.room:
             for first, rows in self._batches(found.rows):
                 size += rows.size(0, rows.row_count) + ROW_BYTES * rows.row_count
+                count += rows.row_count
                 await self._send(first, rows)
-        gone = await self._local.purge_topic(self.name, found.position)
-        self.position = found.position
+        await self._local.purge_topic(self.name, found.position)
+        gone, self.position = found.position - self.position, found.position
         self._outbox.last_error = None
         self._outbox.done(gone, size)
+        if gone > count:  # the time to live of some was over
+            await self._outbox.weigh()
 
     async def is_empty(self) -> bool:
         stats = await self._local.topic_stats(self.name)
