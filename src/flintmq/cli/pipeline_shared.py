@@ -77,10 +77,10 @@ def target_for(pipeline: Pipeline) -> Target:
     """
     context = click.get_current_context()
     said: dict[str, Any] = {name: context.params[name] for name in WHERE}
-    is_named = context.params["name"] is not None or (
+    is_named = context.params["context"] is not None or (
         context.get_parameter_source("server") is ParameterSource.COMMANDLINE
     )
     if not is_named and pipeline.servers is not None:
         # Without the context: a key that is for its broker is for no other.
-        said |= {"server": pipeline.servers, "name": None}
+        said |= {"server": pipeline.servers, "context": None}
     return target_of(**said)
