@@ -118,6 +118,36 @@ def test_misuse_is_one_line(seen: Seen, line: str, code: int, told: str) -> None
     assert done.err.count("\n") == 1
 
 
+def test_all_pipelines_of_a_directory_run_in_one_spark(
+    seen: Seen, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Session:
+        def newSession(self) -> str:
+            return "done"
+
+    ran: list[str] = []
+
+    def run(pipeline: Any, **keywords: Any) -> Outcome:
+        ran.append(pipeline.name)
+        return Outcome(pipeline=pipeline.name, ended=keywords["spark"], seconds=1.0, flows={})
+
+    monkeypatch.setattr(stopping, "session_unless_stopped", lambda *_, **__: Session())
+    monkeypatch.setattr(running, "run", run)
+    (tmp_path / "q.toml").write_text(FILE.replace('"p"', '"q"').replace("state", "other"))
+    (tmp_path / "flintmq.toml").write_text('listen = "127.0.0.1:1"\n')
+
+    done = run_line("flintmq pipeline run --all . --set topic=x --metrics 127.0.0.1:0")
+    assert done.code == 0, done.err
+    assert sorted(ran) == ["p", "q"]
+    assert "metrics: http://127.0.0.1:" in done.err
+
+    (tmp_path / "r.toml").write_text(FILE)
+    assert "have the same name, 'p'" in run_line("flintmq pipeline run --all .").err
+    for line in ("run", "run p.toml --all .", "run --all . --checkpoint x"):
+        assert run_line(f"flintmq pipeline {line}").code == 2
+    assert run_line("flintmq pipeline run p.toml --restart x").code != 0
+
+
 def test_one_run_that_was_stopped_in_the_middle_ends_as_ctrl_c_does(
     seen: Seen, monkeypatch: pytest.MonkeyPatch
 ) -> None:

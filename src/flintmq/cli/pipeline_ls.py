@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,14 +15,13 @@ from ..errors import FlintError, GroupNotFound, TopicNotFound
 from ..pipeline.define.problems import PipelineInvalid
 from .connecting import Target, run_async, server_options
 from .look import print_table
-from .pipeline_shared import given, read, set_option, target_for
+from .pipeline_shared import given, is_pipeline, pipeline_files, read, set_option, target_for
 from .shared import output_option, print_json
 
 if TYPE_CHECKING:
     from ..pipeline.define.definition import Pipeline
     from ..pipeline.define.flows import Flow
 
-SUFFIXES = (".toml", ".yaml", ".yml")
 PATIENCE_SECONDS = 2.0
 """A listing does not wait long for a broker that does not answer."""
 
@@ -67,7 +66,7 @@ def command(target: Target, directory: Path, settings: tuple[str, ...], output: 
       flintmq pipeline ls /etc/flintmq/pipelines --output json
     """
     values = given(settings)
-    found = [one for path in _files(directory) if (one := _found(path, values)) is not None]
+    found = [one for path in pipeline_files(directory) if (one := _found(path, values)) is not None]
     targets: dict[_Key, list[FoundPipeline]] = {}
     for one in found:
         if one.pipeline is not None:
@@ -80,19 +79,15 @@ def command(target: Target, directory: Path, settings: tuple[str, ...], output: 
     return 0
 
 
-def _files(directory: Path) -> Iterator[Path]:
-    yield from sorted(path for path in directory.iterdir() if path.suffix.lower() in SUFFIXES)
-
-
 def _found(path: Path, values: dict[str, str]) -> FoundPipeline | None:
     """The pipeline in a file; None if the file is not a pipeline."""
-    from ..config.documents import FileUnreadable, read_document
+    from ..config.documents import FileUnreadable
     from ..pipeline.define.flows import flows_of
     from ..pipeline.define.reading import read_parameters
     from ..pipeline.draw.picture import about_sink, about_source
 
     try:
-        if not {"sources", "sinks"} & set(read_document(path).entries):
+        if not is_pipeline(path):
             return None
         known = read_parameters(path)
         said = [f"{name}={value}" for name, value in values.items() if name in known]

@@ -15,7 +15,7 @@ from ..pipeline.define.problems import PipelineInvalid
 from .connecting import Target, server_options
 from .durations import Duration
 from .exit_codes import INTERRUPTED
-from .pipeline_shared import file_argument, read, refuse, set_option, target_for
+from .pipeline_shared import read, refuse, set_option, target_for
 from .shared import output_option
 
 if TYPE_CHECKING:
@@ -31,11 +31,30 @@ ACCESS = {
 
 
 @click.command("run")
-@file_argument
+@click.argument("file", type=click.Path(path_type=Path), required=False)
 @set_option
+@click.option(
+    "--all",
+    "directory",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Run all pipelines of a directory side by side in one Spark, in place of FILE.",
+)
 @click.option("--once", is_flag=True, help="Process the messages that are there, then exit.")
 @click.option(
     "--for", "seconds", type=Duration(), metavar="DURATION", help="Stop after this time: 30s, 5m."
+)
+@click.option(
+    "--restart",
+    default="never",
+    show_default=True,
+    metavar="POLICY",
+    help="After a failure: never, on-failure, or on-failure:TIMES in a row.",
+)
+@click.option(
+    "--metrics",
+    metavar="HOST:PORT",
+    help="Serve figures for Prometheus at http://HOST:PORT/metrics.",
 )
 @click.option(
     "--master",
@@ -46,7 +65,7 @@ ACCESS = {
 @click.option(
     "--checkpoint",
     metavar="DIR",
-    help="Checkpoint directory of the flows; overrides the file.",
+    help="Checkpoint directory of the flows; overrides the file. Not with --all.",
 )
 @click.option(
     "--from-scratch",
@@ -57,10 +76,13 @@ ACCESS = {
 @server_options
 def command(
     target: Target,
-    file: Path,
+    file: Path | None,
     settings: tuple[str, ...],
+    directory: Path | None,
     once: bool,
     seconds: float | None,
+    restart: str,
+    metrics: str | None,
     master: str,
     checkpoint: str | None,
     from_scratch: bool,
@@ -71,7 +93,7 @@ def command(
     Ctrl-C and SIGTERM stop it after the running micro-batch, a second Ctrl-C at once. Either
     way, no message is lost or duplicated. A checkpoint that does not match the file any more is
     rejected. --output json prints one line per micro-batch. Spark's own log is spark.log in the
-    checkpoint directory.
+    checkpoint directory. With --all, a pipeline that fails does not end the others.
 
     The broker is taken from --server or --context, else from the file, else the default.
 
@@ -79,59 +101,46 @@ def command(
     Examples:
       flintmq pipeline run orders.toml --once
       flintmq pipeline run orders.toml --for 10m --set batch=40 --output json
+      flintmq pipeline run orders.toml --restart on-failure:5 --metrics 127.0.0.1:7690
+      flintmq pipeline run --all /etc/flintmq/pipelines
     """
+    if (file is None) == (directory is None):
+        raise click.UsageError("give a pipeline file, or --all DIR")
+    if directory is not None and checkpoint is not None:
+        raise click.UsageError("--checkpoint is for one pipeline, not for --all")
     from ..spark.java import find_java
     from ..spark.session import checked_pyspark
 
     checked_pyspark()
     find_java()
-    from ..pipeline.run.reaching import reach
     from ..pipeline.run.reporting import reporter
-    from ..pipeline.run.running import PipelineFailed, log_file_of, run, settings_of
-    from ..pipeline.run.stopping import Stop, session_unless_stopped, stopped_by_signals
+    from ..pipeline.run.restarting import restart_policy
+    from .pipeline_running import Running, read_all
 
+    policy = restart_policy(restart)
     try:
-        pipeline = read(file, settings)
+        if directory is None:
+            assert file is not None
+            pipelines = [read(file, settings)]
+        else:
+            pipelines = read_all(directory, settings)
     except PipelineInvalid as error:
-        return refuse(error, file, output)
-    pipeline, access = _reached(pipeline)
+        return refuse(error, file or directory or Path(), output)
+    reached = [_reached(pipeline) for pipeline in pipelines]
     if checkpoint is not None:
-        pipeline = replace(pipeline, checkpoint=checkpoint)
-    reach(pipeline, access)
-    reports = reporter(output, sys.stdout, sys.stderr)
-    stop = Stop()
-    with stopped_by_signals(stop):
-        ready = reports.starting(master)
-        try:
-            with log_file_of(pipeline) as log_file:
-                spark = session_unless_stopped(
-                    stop,
-                    reports.note,
-                    master=master,
-                    app_name=pipeline.name,
-                    config=settings_of(pipeline),
-                    log_file=log_file,
-                )
-        finally:
-            ready()
-        try:
-            outcome = run(
-                pipeline,
-                spark=spark,
-                once=once,
-                seconds=seconds,
-                from_scratch=from_scratch,
-                access=access,
-                on_progress=reports.progress,
-                show=reports.row,
-                tell=reports.note,
-                stop=stop,
-            )
-        except PipelineFailed as failed:
-            reports.done(failed.outcome)
-            raise
-    reports.done(outcome)
-    return INTERRUPTED if once and outcome.ended == "stopped" else 0
+        reached = [
+            (replace(pipeline, checkpoint=checkpoint), access) for pipeline, access in reached
+        ]
+    running = Running(
+        reached,
+        reporter(output, sys.stdout, sys.stderr),
+        policy=policy,
+        once=once,
+        seconds=seconds,
+        from_scratch=from_scratch,
+    )
+    ended = running.run(master, metrics)
+    return INTERRUPTED if once and "stopped" in ended else 0
 
 
 def _reached(pipeline: Pipeline) -> tuple[Pipeline, Mapping[str, str]]:

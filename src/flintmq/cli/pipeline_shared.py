@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
+from ..config.documents import TOML, YAML, read_document
 from ..pipeline.define.problems import Defect, PipelineInvalid
 from .connecting import WHERE, Target, target_of
 from .shared import print_json
@@ -43,6 +44,16 @@ def read(file: Path, settings: Sequence[str]) -> Pipeline:
     from ..pipeline.define.reading import read_pipeline
 
     return checked(read_pipeline(file, given(settings)))
+
+
+def pipeline_files(directory: Path) -> Iterator[Path]:
+    """The files of a directory that may have pipelines in them."""
+    yield from sorted(path for path in directory.iterdir() if path.suffix.lower() in TOML + YAML)
+
+
+def is_pipeline(path: Path) -> bool:
+    """Whether a file has a pipeline in it. Raises FileUnreadable."""
+    return bool({"sources", "sinks"} & set(read_document(path).entries))
 
 
 def tell(problems: Sequence[Defect]) -> None:

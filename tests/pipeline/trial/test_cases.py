@@ -90,6 +90,29 @@ def test_a_file_without_tests_and_an_unknown_name_are_refused_before_spark(tmp_p
     assert "has no tests; add [tests.NAME]" in none.err
 
 
+@pytest.mark.parametrize(
+    ("rules", "problem"),
+    [
+        ("{ 'a b' = 'id > 0' }", "'a b' is not a valid rule name; use letters"),
+        ("{ r = '' }", "the rule r is empty"),
+        ("{ r = { otherwise = 'drop' } }", "the rule r needs 'that'"),
+        ("{ r = { that = 'id > 0', otherwise = 'stop' } }", "otherwise must be one of count, drop, fail, dead-letter"),
+        ("{ r = { that = 'id > 0', otherwise = 'dead-letter' } }", "orders has none; add dead_letters to the source"),
+        ("{ r = 5 }", "the rule r must be a text or a table"),
+        ("'id > 0'", "expect must be a table of rules"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_rule_is_told(tmp_path: Path, rules: str, problem: str) -> None:
+    path = tmp_path / "x.toml"
+    path.write_text(FILE.partition("[tests")[0].replace("[sinks", f"expect = {rules}\n[sinks", 1))
+    try:
+        problems = check(read_pipeline(path, {"needed": "out"}, {}))
+    except PipelineInvalid as error:
+        problems = error.problems
+
+    assert [problem in str(one) for one in problems] == [True], problems
+
+
 def test_times_are_added_up() -> None:
     assert duration("1 hour 30 minutes").total_seconds() == 5400
     assert duration("250 milliseconds").total_seconds() == 0.25

@@ -86,3 +86,51 @@ def test_what_new_writes_passes_its_own_test(
 
     assert done.code == 0, done.out
     assert "sums.yaml: 1 passed, 0 failed" in done.out.decode()
+
+
+RULES = """
+name = "rules"
+[sources.orders]
+topic = "orders"
+schema = "id bigint, amount double"
+dead_letters = "orders.bad"
+expect = { positive = { that = "amount > 0", otherwise = "dead-letter" }, small = "amount < 100" }
+[steps.known]
+sql = "select id, amount from orders"
+expect = { known = { that = "id < 10", otherwise = "drop" } }
+[steps.strict]
+sql = "select id from orders"
+expect = { even = { that = "id % 2 = 0", otherwise = "fail" } }
+[sinks.known]
+from = "known"
+topic = "known"
+[sinks.strict]
+from = "strict"
+topic = "strict"
+
+[tests.rules]
+given.orders = [{ id = 2, amount = 1 }, { id = 4, amount = -1 }, { id = 6 }, { id = 8, amount = 500 }, { id = 10, amount = 2 }, { id = "x", amount = 1 }, "{"]
+expected.known = [{ id = 2 }, { id = 8 }]
+expected.strict = [{ id = 2 }, { id = 8 }, { id = 10 }]
+[[tests.letters.batches]]
+given.orders = [{ id = 4, amount = -1, _key = "k", _headers = { a = "b" } }, { id = "x", amount = 1 }, "{"]
+[tests.letters.batches.expected]
+"orders.dead-letters" = [
+  { key = "k", value = '{"id": 4, "amount": -1}', headers = { a = "b", flintmq-source = "orders/0/0", flintmq-why = "breaks the rule 'positive': amount > 0" } },
+  { value = '{"id": "x", "amount": 1}', headers = { flintmq-why = "not JSON of this schema: Expected `int | null`, got `str` - at `$.id`" } },
+  { value = "{", headers = { flintmq-why = "not JSON of this schema: Input data was truncated" } },
+]
+[tests.odd]
+given.orders = [{ id = 3, amount = 1 }]
+error = "strict: a row breaks the rule 'even' (id % 2 = 0): {\\"id\\":3}"
+"""
+
+
+def test_rows_that_break_a_rule_are_dropped_written_to_dead_letters_or_end_the_flow(
+    spark: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "rules.toml").write_text(RULES)
+
+    done = run_line(f"flintmq pipeline test {tmp_path / 'rules.toml'}")
+
+    assert done.code == 0, done.out.decode()

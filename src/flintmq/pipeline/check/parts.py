@@ -17,6 +17,7 @@ from ..define.schemas import has
 
 FUNCTION = re.compile(r"(?:[^:]+\.py|[A-Za-z_][\w.]*):[A-Za-z_]\w*")
 
+RULE_NAME = re.compile(r"[A-Za-z0-9_-]+")
 OURS = {
     "servers": "servers",
     "path": "files, or the data source itself",
@@ -129,6 +130,34 @@ def wrong_watermark(
             thing.places.get("watermark.delay", place_in(thing, "watermark")),
             "delay",
             watermark.delay,
+        )
+
+
+def wrong_rules(thing: Source | Step) -> Iterator[Defect]:
+    letters = thing.dead_letters if isinstance(thing, Source) else None
+    for rule in thing.expect:
+        if not RULE_NAME.fullmatch(rule.name):
+            yield Defect(
+                rule.place,
+                f"{rule.name!r} is not a valid rule name",
+                "use letters, digits, _ and -",
+            )
+        if not rule.that.strip():
+            yield Defect(rule.place, f"the rule {rule.name} is empty", "write a condition")
+        if rule.otherwise == "dead-letter" and letters is None:
+            is_source = isinstance(thing, Source)
+            yield Defect(
+                rule.place,
+                f"the rule {rule.name} sends messages to dead letters, but {thing.name} has none",
+                "add dead_letters to the source"
+                if is_source
+                else "a row of a step is no message: move the rule to the source, or drop the row",
+            )
+    if isinstance(thing, Source) and thing.expect and thing.schema is None and thing.files is None:
+        yield Defect(
+            thing.expect[0].place,
+            f"the source {thing.name} has rules but no schema",
+            "add a schema, or move the rules to a step",
         )
 
 

@@ -112,6 +112,8 @@ class _SqlCheck:
                 frame = self._step(self._pipeline.steps[name])
             if frame is not None and thing.watermark is not None:
                 frame = _watermarked(frame, thing, thing.watermark)
+            if frame is not None:
+                yield from _wrong_expectations(frame, thing)
         except _WrongQuery as wrong:
             yield wrong.problem
             return
@@ -225,6 +227,15 @@ def _watermarked(frame: DataFrame, thing: Source | Step, watermark: Watermark) -
             f"the watermark column {watermark.column!r} does not exist in {thing.name}",
             meant(watermark.column, columns, "it has"),
         ) from None
+
+
+def _wrong_expectations(frame: DataFrame, thing: Source | Step) -> Iterator[Defect]:
+    for rule in thing.expect:
+        try:
+            frame.where(rule.that)
+        except Exception as error:
+            text, remedy = _said_of_query(error)
+            yield Defect(rule.place, f"the rule {rule.name}: {text}", remedy)
 
 
 def _said_of_call(error: Exception) -> str:

@@ -19,6 +19,7 @@ from .parts import (
     reads_topic,
     wrong,
     wrong_options,
+    wrong_rules,
     wrong_servers,
     wrong_watermark,
 )
@@ -41,6 +42,7 @@ def source_problems(source: Source) -> Iterator[Defect]:
     yield from _start(source)
     yield from _decoding(source)
     yield from _source_watermark(source)
+    yield from wrong_rules(source)
     if source.is_static and source.max_per_batch is not None:
         yield Defect(
             place_in(source, "max_per_batch"),

@@ -13,6 +13,7 @@ from .parts import (
     place_in_sql,
     unknown_table,
     wrong_function,
+    wrong_rules,
     wrong_watermark,
 )
 
@@ -41,6 +42,7 @@ def step_problems(pipeline: Pipeline, step: Step) -> Iterator[Defect]:
                 yield unknown_table(pipeline, place, name)
     if step.watermark is not None:
         yield from wrong_watermark(step, step.watermark, None)
+    yield from wrong_rules(step)
 
 
 def _sql(pipeline: Pipeline, step: Step, sql: str) -> Iterator[Defect]:

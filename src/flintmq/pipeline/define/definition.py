@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 Text = str | None
 OutputMode = Literal["append", "update", "complete"]
+Otherwise = Literal["count", "drop", "fail", "dead-letter"]
 FileFormat = Literal["parquet", "json", "csv"]
 StepFunction = Callable[..., "DataFrame"]
 """Takes the frames of its step's `inputs`, in order, and returns one."""
@@ -58,6 +59,20 @@ class Watermark:
     delay: Annotated[str, "how late a row may arrive, as `10 seconds`"]
 
 
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """A condition that is to hold for every row of a table. It does not hold if it is null."""
+
+    name: str
+    that: Annotated[str, "the condition, as in `where`: `amount > 0`"]
+    otherwise: Annotated[
+        Otherwise,
+        "for rows where it does not hold: only count them (the default), drop them, fail the run, "
+        "or write their messages to `dead_letters` (of a source)",
+    ] = "count"
+    place: FilePlace = NOWHERE
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
     """A named table of topics or files. One of `topics`, `pattern` and `files` is set.
@@ -89,6 +104,10 @@ class Source:
     watermark: Annotated[
         Watermark | None, "how late a row may arrive: `{ column = 'at', delay = '10 seconds' }`"
     ] = None
+    expect: Annotated[
+        tuple[Expectation, ...],
+        "rules for rows, by name: `{ positive = 'amount > 0' }`; see [rules](#rules-for-rows)",
+    ] = ()
     is_static: Annotated[bool, "a table, read when the run starts; not a stream"] = False
     max_per_batch: Annotated[int | None, "maximum messages (or files) per micro-batch"] = None
     options: Annotated[Mapping[str, str], "more [options of the data source](spark.md)"] = empty()
@@ -114,6 +133,7 @@ class Step:
     inputs: Annotated[tuple[str, ...], "sources and steps that the function takes, in order"] = ()
     arguments: Annotated[Mapping[str, Any], "keyword arguments of the function"] = empty()
     watermark: Annotated[Watermark | None, "as in a source, for a column of the step"] = None
+    expect: Annotated[tuple[Expectation, ...], "rules for rows, as in a source"] = ()
     place: FilePlace = NOWHERE
     places: FilePlaces = field(default_factory=dict, repr=False, compare=False)
 

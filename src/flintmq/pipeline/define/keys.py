@@ -10,11 +10,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields
 from typing import Annotated, Any, Literal, get_args, get_origin
 
-from .definition import Case, CaseBatch, GivenRow, Sink, Source, Step, Watermark
+from .definition import Case, CaseBatch, Expectation, GivenRow, Sink, Source, Step, Watermark
 
 KeyKind = Literal[
     "text", "texts", "number", "whole number", "true or false", "table", "table of texts",
     "watermark", "tables", "rows", "batches",
+    "rules",
 ]  # fmt: skip
 """`texts` is a list of texts, or one text; `table` has any values; `tables` has tables; `rows` has
 lists of rows by name, or files of JSON lines beside the pipeline file."""
@@ -22,6 +23,7 @@ KINDS: dict[Any, KeyKind] = {
     tuple[str, ...]: "texts", float: "number", int: "whole number", bool: "true or false",
     Mapping[str, Any]: "table", Mapping[str, str]: "table of texts", Watermark: "watermark",
     Mapping[str, tuple[GivenRow, ...]]: "rows", tuple[CaseBatch, ...]: "batches",
+    tuple[Expectation, ...]: "rules",
 }  # fmt: skip
 """By the type of a field; everything else is text."""
 NAMES = {"takes": "from", "is_static": "static"}
@@ -43,7 +45,9 @@ class FileKey:
         return self.field or self.name
 
 
-def keys_of(model: type[Source | Step | Sink | Watermark | Case | CaseBatch]) -> Iterator[FileKey]:
+def keys_of(
+    model: type[Source | Step | Sink | Watermark | Case | CaseBatch | Expectation],
+) -> Iterator[FileKey]:
     """A key for every field with a meaning."""
     for one in fields(model):
         if get_origin(one.type) is Annotated:
@@ -81,6 +85,7 @@ WATERMARK = tuple(keys_of(Watermark))
 SOURCE = (FileKey("topic", "text", "a topic"), *keys_of(Source))
 STEP = tuple(keys_of(Step))
 SINK = tuple(keys_of(Sink))
+EXPECTATION = tuple(keys_of(Expectation))
 CASE = tuple(keys_of(Case))
 CASE_BATCH = tuple(keys_of(CaseBatch))
 
@@ -91,6 +96,7 @@ SECTIONS = {
     "steps": STEP,
     "sinks": SINK,
     "watermark": WATERMARK,
+    "expect": EXPECTATION,
     "tests": CASE,
     "batches": CASE_BATCH,
 }

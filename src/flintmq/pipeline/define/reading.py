@@ -6,7 +6,6 @@ whether the pipeline makes sense.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,6 +17,7 @@ from ...config.documents import DocumentNode, FileUnreadable, Spot, read_documen
 from .definition import (
     Case,
     CaseBatch,
+    Expectation,
     FilePlace,
     GivenRow,
     Pipeline,
@@ -26,9 +26,21 @@ from .definition import (
     Step,
     Watermark,
 )
-from .keys import CASE, CASE_BATCH, PARAMETER, SINK, SOURCE, STEP, TOP, WATERMARK, FileKey
+from .keys import (
+    CASE,
+    CASE_BATCH,
+    EXPECTATION,
+    PARAMETER,
+    SINK,
+    SOURCE,
+    STEP,
+    TOP,
+    WATERMARK,
+    FileKey,
+)
 from .parameters import NAME, Filled, Parameter, fill, values_of, variable_of
 from .problems import Defect, PipelineInvalid, in_order, meant
+from .row_files import rows_of_file
 
 T = TypeVar("T", Source, Step, Sink, Case)
 
@@ -292,6 +304,21 @@ class _PipelineReader:
         fields |= self._fields(node, SINK, f"the sink {name}", place)
         return Sink(name=name, place=place, places=self._places(node, SINK), **fields)
 
+    def _rules(self, node: DocumentNode) -> Iterator[Expectation]:
+        if not isinstance(node.value, dict):
+            raise _UnfitEntry("a table of rules, as { positive = 'amount > 0' }")
+        for name, inner in node.entries.items():
+            place = self._place(node.key_spots[name])
+            if isinstance(inner.value, str):
+                yield Expectation(name, self._fill(inner).text, place=place)
+            elif isinstance(inner.value, dict):
+                self._check_keys(inner, EXPECTATION, "a rule")
+                fields = self._fields(inner, EXPECTATION, f"the rule {name}", place)
+                if "that" in fields:
+                    yield Expectation(name, **fields, place=place)
+            else:
+                self._wrong(inner.spot, f"the rule {name} must be a text or a table")
+
     def _case(self, name: str, node: DocumentNode, place: FilePlace) -> Case:
         self._check_keys(node, CASE, "a test")
         fields = self._fields(node, CASE, f"the test {name}", place)
@@ -327,22 +354,9 @@ class _PipelineReader:
 
     def _rows_of_file(self, node: DocumentNode) -> tuple[GivenRow, ...]:
         path = Path(self._file).parent / self._fill(node).text
-        try:
-            lines = path.read_text(encoding="utf-8").splitlines()
-        except (OSError, ValueError) as error:
-            self._wrong(node.spot, f"cannot read {path}: {getattr(error, 'strerror', error)}")
-            return ()
-        rows: list[GivenRow] = []
-        for number, line in enumerate(lines, start=1):
-            if not line.strip():
-                continue
-            try:
-                row = json.loads(line)
-            except ValueError as error:
-                self._wrong(FilePlace(str(path), number), f"not JSON: {error}")
-                continue
-            rows.append(row if isinstance(row, dict | str) else line)
-        return tuple(rows)
+        rows, problems = rows_of_file(path, self._place(node.spot))
+        self.problems += problems
+        return rows
 
     def _settings(self, node: DocumentNode | None) -> dict[str, Any]:
         """Settings of Spark; also written as `[spark.sql.shuffle] partitions = 2`."""
@@ -411,6 +425,8 @@ class _PipelineReader:
                 return self._plain(node) if key.kind == "table" else self._texts(node, key.name)
             case "watermark":
                 return self._watermark(node)
+            case "rules":
+                return tuple(self._rules(node))
             case "rows":
                 return self._rows(node)
             case "batches":

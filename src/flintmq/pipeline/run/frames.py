@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ...errors import InvalidRequest
 from ...spark.columns import HEADERS, SCHEMA
 from ...spark.connecting import line_to
-from ...spark.decoding import from_value
+from ...spark.decoding import NOT_JSON, from_value, reason_of
 from ...spark.failures import error_text
 from ...spark.options import ReadOptions, read_options
 from ...spark.planning import extents
@@ -31,6 +31,8 @@ from ..check.queries import place_of_error, table_of
 from ..define import loading as named
 from ..define.definition import Pipeline, Sink, Source, Step, Watermark
 from ..define.flows import Flow
+from ..define.graph import tables
+from .expecting import expected, with_broken_rules
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -102,7 +104,8 @@ class Frames:
         place = place_in(step, "function")
         try:
             function = None if step.function is None else named.load(step.function, place)
-            return _watermarked(table_of(self._spark, step, function, self.of), step.watermark)
+            table = table_of(self._spark, step, function, self.of)
+            return _watermarked(expected(table, step), step.watermark)
         except Exception as error:
             if step.sql is not None:
                 place = place_of_error(error, step)
@@ -116,7 +119,7 @@ class Frames:
             frame = self._read(source, is_static=source.is_static)
             if source.schema is not None and _has_bad_rows(source):
                 frame = self._decoded(source, frame)
-            return _watermarked(frame, source.watermark)
+            return _watermarked(expected(frame, source), source.watermark)
         except InvalidRequest:
             raise
         except Exception as error:
@@ -189,7 +192,13 @@ class Frames:
         from pyspark.sql import functions
 
         frame = _with_reason(source, self._read(source, is_static=False, with_headers=True))
+        frame = with_broken_rules(frame, source, DATA, WHY, _own_columns(source, frame))
         frame = frame.where(functions.col(WHY).isNotNull())
+        if source.schema is not None and source.format == "json" and source.files is None:
+            # Only for these rows: it takes Python to say what exactly is wrong.
+            exactly = reason_of("value", source.schema)
+            is_json = functions.col(WHY) == NOT_JSON
+            frame = frame.withColumn(WHY, functions.when(is_json, exactly).otherwise(frame[WHY]))
         headers = functions.array(
             _header(WHY_HEADER, functions.col(WHY)), _header(SOURCE_HEADER, _origin(source))
         )
@@ -274,6 +283,7 @@ def columns_needed(pipeline: Pipeline, flow: Flow, source: Source) -> list[str]:
     texts = [COUNT.sub("", (step.sql or "*").lower()) for step in steps]
     if flow.sink.takes == source.name or any(map(WHATEVER_THERE_IS.search, texts)):
         return columns
+    texts += [rule.that.lower() for name in flow.tables for rule in tables(pipeline)[name].expect]
     asked = " ".join([*texts, "" if source.watermark is None else source.watermark.column.lower()])
     always = {"value", "topic", "partition", "offset"}
     if source.format == "auto":

@@ -40,6 +40,7 @@ def progress_line(progress: FlowProgress, name_width: int = 0) -> str:
     if progress.state_rows is not None:
         held = "" if progress.state_bytes is None else f", {size(progress.state_bytes)}"
         parts.append(f"state {progress.state_rows:,} rows{held}")
+    parts += [f"{rule} broken {count:,}" for rule, count in progress.broken.items() if count]
     return "  ".join(parts)
 
 
@@ -61,6 +62,12 @@ def summary_lines(outcome: Outcome) -> list[str]:
     for name, *numbers in rows:
         cells = [text.rjust(width) for text, width in zip(numbers, widths[1:], strict=True)]
         lines.append("  ".join([name.ljust(widths[0]), *cells]))
+    lines += [
+        f"{flow.name}: {rule} did not hold for {count:,} rows"
+        for flow in outcome.flows.values()
+        for rule, count in flow.broken.items()
+        if count
+    ]
     return lines
 
 

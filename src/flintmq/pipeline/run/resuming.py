@@ -35,6 +35,7 @@ from ..define.graph import inputs_of
 from ..define.loading import file_of
 from ..define.sql_names import bare
 from .checkpoints import NOTES, FlowDirectory
+from .expecting import drops
 from .frames import path_of
 
 if TYPE_CHECKING:
@@ -167,6 +168,8 @@ def _source_facts(source: Source, *, has_state: bool) -> SourceFacts:
     else:
         kind, places = "topics", sorted(source.topics)
     column = source.watermark.column if source.watermark is not None else None
+    if strict := [f"{rule.that} {rule.otherwise}" for rule in source.expect if drops(rule)]:
+        column = f"{column} {strict}"
     decoding = _digest(source.schema, source.format, column) if has_state else None
     return SourceFacts(kind=kind, places=places, decoding=decoding)
 
@@ -190,6 +193,8 @@ def target_of(sink: Sink) -> tuple[str, str]:
 
 def step_digest(step: Step) -> str:
     column = step.watermark.column if step.watermark is not None else None
+    if strict := [f"{rule.that} {rule.otherwise}" for rule in step.expect if drops(rule)]:
+        column = f"{column} {strict}"  # without rules, digests stay what they were
     if step.sql is not None:
         return _digest(bare(step.sql), column)
     assert step.function is not None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _log = logging.getLogger(__name__)
+
+_START_LOCK = threading.Lock()
+"""Held while the flows of a pipeline start: several pipelines may share a Spark."""
 
 LOOK_SECONDS = 0.1
 BEGIN_LOOK_SECONDS = 0.01
@@ -147,11 +151,11 @@ def run(
         left.callback(_stop_all, watched)
         with session_settings(spark, settings_of(pipeline)):
             prepared = [(flow, *starting.prepared(flow)) for flow in flows]
-        for flow, writer, gate in prepared:
-            lag = Lag(pipeline, flow, access or {})
-            if watched:
+        with _START_LOCK:
+            for flow, writer, gate in prepared:
+                lag = Lag(pipeline, flow, access or {})
+                watched.append(Watched(flow, partial(starting.started, flow, writer), gate, lag))
                 _wait_begun(watched[-1], stop)
-            watched.append(Watched(flow, partial(starting.started, flow, writer), gate, lag))
         tell(f"running: {', '.join(flow.name for flow in flows)}")
         deadline = None if seconds is None else time.monotonic() + seconds
         _watch(watched, stop, deadline, on_progress, tell)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ...errors import InvalidRequest
 from ...spark.failures import query_error
 from ...spark.offsets import Positions, read
 from ..define.flows import Flow
+from .expecting import BROKEN
 from .standing import Lag
 from .stopping import A_FLOW, BatchGate
 
@@ -43,6 +45,8 @@ class FlowProgress:
     watermark: str | None
     rows_in_total: int
     rows_out_total: int
+    broken: Mapping[str, int] = field(default_factory=dict)
+    """Rows for which a rule of `expect` did not hold, by table and rule: `orders.positive`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +59,7 @@ class FlowOutcome:
     batches: int
     seconds: float
     error: str | None = None
+    broken: Mapping[str, int] = field(default_factory=dict)
 
 
 class Watched:
@@ -65,6 +70,7 @@ class Watched:
         self._tries = 0
         self._begin()
         self.rows_in = self.rows_out = self.batches = 0
+        self.broken: Counter[str] = Counter()
         self.error: str | None = None
         self.positions: list[Positions] = []
         """The positions of its sources, of those that are topics."""
@@ -121,7 +127,10 @@ class Watched:
 
     def _counted(self, said: Mapping[str, Any]) -> FlowProgress:
         rows_in = int(said["numInputRows"])
-        rows_out = int(said.get("observedMetrics", {}).get(COUNTED, {}).get("rows", 0))
+        observed = said.get("observedMetrics", {})
+        rows_out = int(observed.get(COUNTED, {}).get("rows", 0))
+        broken = broken_of(observed)
+        self.broken.update(broken)
         self.rows_in += rows_in
         self.rows_out += rows_out
         self.batches += 1
@@ -142,6 +151,7 @@ class Watched:
             watermark=said.get("eventTime", {}).get("watermark"),
             rows_in_total=self.rows_in,
             rows_out_total=self.rows_out,
+            broken=broken,
         )
 
     def has_ended(self) -> bool:
@@ -155,6 +165,7 @@ class Watched:
             batches=self.batches,
             seconds=(self._ended_at if self._has_ended else time.monotonic()) - self._began,
             error=self.error,
+            broken=dict(self.broken),
         )
 
     # --- ending
@@ -187,6 +198,16 @@ class Watched:
         self._query.stop()
         self._gate.wait_empty()
         self._lag.close()
+
+
+def broken_of(observed: Mapping[str, Any]) -> dict[str, int]:
+    """The counts of rules among Spark's observed metrics."""
+    return {
+        f"{name.removeprefix(BROKEN)}.{rule}": int(count or 0)
+        for name, counts in observed.items()
+        if name.startswith(BROKEN)
+        for rule, count in counts.items()
+    }
 
 
 def _standing(sources: list[Mapping[str, Any]]) -> tuple[list[Positions], int | None]:
