@@ -43,6 +43,29 @@ def test_a_topic_is_a_table(
     assert table.selectExpr("sum(cast(cast(value as string) as int))").first()[0] == 4950
 
 
+def test_topics_are_read_and_written_by_sql(
+    spark: Any, broker: BrokerProcess, mq: BlockingClient, topic: str
+) -> None:
+    mq.publish_batch(topic, [b"1", b"2"])
+    to = f"servers '{broker.url}', topic '{topic}.out'"
+    view = "CREATE OR REPLACE TEMPORARY VIEW"
+    spark.sql(f"{view} sql_in USING flintmq OPTIONS (servers '{broker.url}', subscribe '{topic}')")
+    spark.sql(f"{view} sql_out (value string) USING flintmq OPTIONS ({to})")
+    spark.sql("DROP TABLE IF EXISTS sql_table")
+    spark.sql("CREATE TABLE sql_table (value binary) USING flintmq")
+    try:
+        spark.sql("INSERT INTO sql_out SELECT cast(value as string) FROM sql_in")
+        spark.sql(f"INSERT INTO sql_table WITH ({to}) VALUES (X'33')")
+        found = spark.sql(
+            f"SELECT * FROM sql_table WITH (servers '{broker.url}', subscribe '{topic}.out')"
+        )
+        assert sorted(bytes(row.value) for row in found.collect()) == [b"1", b"2", b"3"]
+    finally:
+        spark.sql("DROP TABLE sql_table")
+        for name in ("sql_in", "sql_out"):
+            spark.catalog.dropTempView(name)
+
+
 def test_an_empty_topic_is_an_empty_table(
     spark: Any, broker: BrokerProcess, mq: BlockingClient, topic: str
 ) -> None:

@@ -137,6 +137,20 @@ def test_an_idle_stream_waits_a_moment_and_hears_of_what_comes(
     later.join()
 
 
+def test_a_stream_that_is_to_stop_offers_nothing_more(
+    broker: ThreadedBroker, url: str, tmp_path: Path
+) -> None:
+    broker.publish("orders", b"1")
+    reader = earliest(url, stopFile=str(tmp_path / "stop"))
+    end, values = next_batch(reader, as_kept(reader.initialOffset()))
+    broker.publish("orders", b"2")
+    (tmp_path / "stop").touch()
+
+    assert (values, reader.latestOffset(end, ALL)) == ([b"1"], end)
+    (tmp_path / "stop").unlink()
+    assert next_batch(reader, end)[1] == [b"2"]
+
+
 def test_a_wide_topic_is_read_by_few_requests_and_shows_its_lag(
     broker: ThreadedBroker, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

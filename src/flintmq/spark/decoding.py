@@ -89,15 +89,14 @@ def from_value(
 
 
 def reason_of(column: str, schema: StructType | str) -> Column:
-    """Why a value is not JSON of a schema: the field, or the position in the text. Costs Python for
-    every row that asks for it."""
+    """Why a value is not JSON of a schema: the field, or the position in the text; null, if that is
+    not known. Costs Python for every row that asks for it."""
     from pyspark.sql import functions
 
     decode = _decoding_function(_struct(schema), "auto", "")
     value = functions.col(column).cast("binary")
     found = decode(value, functions.lit(None).cast("string"))
-    said = functions.concat(functions.lit(f"{NOT_JSON}: "), found["error"])
-    return functions.coalesce(said, functions.lit(NOT_JSON))
+    return found["error"]
 
 
 def to_value(

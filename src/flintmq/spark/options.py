@@ -146,6 +146,8 @@ OPTIONS = (
            "fail_on_loss", truth),
     Option("group", STREAM, "", "cursor group that shows the query in the broker", "group",
            group_name),
+    Option("stopFile", STREAM, "", "path on the driver; once it exists, nothing more is offered",
+           "stop_file"),
     Option("maxOffsetsPerTrigger", STREAM, "", "maximum messages per micro-batch",
            "trigger_rows_max", count),
     Option("maxBytesPerTrigger", STREAM, "", "approximate maximum bytes per micro-batch (`64m`)",
@@ -186,6 +188,7 @@ class ReadOptions:
     task_rows_max: int | None = None
     parallelism: int | None = None
     view: str = "all"
+    stop_file: str | None = None
     filter: str | None = None
     headers: bool = False
     expired: bool = False

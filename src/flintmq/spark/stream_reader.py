@@ -15,6 +15,7 @@ tasks.
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -114,6 +115,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @without_traceback
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         begun = read(start)
+        if self._options.stop_file is not None and os.path.exists(self._options.stop_file):
+            time.sleep(POLL_SECONDS / 5)  # Spark asks again at once
+            return written(begun)
         known = self._checked(begun, self._look())
         self._report(known, begun)
         starts, ends = self._span(begun, known)

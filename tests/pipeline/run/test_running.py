@@ -166,6 +166,7 @@ def test_rows_go_where_sinks_say_once_and_a_second_run_goes_on(here: Place_) -> 
     assert dead.headers == {
         "h": b"1",
         "flintmq-why": b"not JSON of this schema",
+        "flintmq-detail": b"JSON is malformed: invalid character (byte 0)",
         "flintmq-source": f"{here.orders}/0/60".encode(),
     }
     # The broker knows the flows by their groups, and that they are through.

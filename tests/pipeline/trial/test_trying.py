@@ -117,8 +117,8 @@ given.orders = [{ id = 4, amount = -1, _key = "k", _headers = { a = "b" } }, { i
 [tests.letters.batches.expected]
 "orders.dead-letters" = [
   { key = "k", value = '{"id": 4, "amount": -1}', headers = { a = "b", flintmq-source = "orders/0/0", flintmq-why = "breaks the rule 'positive': amount > 0" } },
-  { value = '{"id": "x", "amount": 1}', headers = { flintmq-why = "not JSON of this schema: Expected `int | null`, got `str` - at `$.id`" } },
-  { value = "{", headers = { flintmq-why = "not JSON of this schema: Input data was truncated" } },
+  { value = '{"id": "x", "amount": 1}', headers = { flintmq-why = "not JSON of this schema", flintmq-detail = "Expected `int | null`, got `str` - at `$.id`" } },
+  { value = "{", headers = { flintmq-why = "not JSON of this schema", flintmq-detail = "Input data was truncated" } },
 ]
 [tests.odd]
 given.orders = [{ id = 3, amount = 1 }]

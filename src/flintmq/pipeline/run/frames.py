@@ -17,6 +17,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ...errors import InvalidRequest
@@ -37,7 +38,7 @@ from .expecting import expected, with_broken_rules
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-DATA, WHY = "_flintmq_data", "_flintmq_why"
+DATA, WHY, DETAIL = "_flintmq_data", "_flintmq_why", "_flintmq_detail"
 OF_MESSAGES = (
     "key", "topic", "partition", "offset", "timestamp", "priority", "content_type", "headers",
 )  # fmt: skip
@@ -48,6 +49,8 @@ WHATEVER_THERE_IS = re.compile(
 )
 """In SQL in lower case: what uses columns without naming them."""
 WHY_HEADER, SOURCE_HEADER = "flintmq-why", "flintmq-source"
+DETAIL_HEADER = "flintmq-detail"
+"""The field or the position; apart from the reason, by which dead letters are counted."""
 
 AccessOptions = Mapping[str, str]
 """Credentials, as options of the data source: apiKey, tlsCa and so on."""
@@ -79,9 +82,10 @@ class Frames:
         flow: Flow,
         access: AccessOptions | None = None,
         given: GivenReading | None = None,
+        stop_file: Path | None = None,
     ) -> None:
         self._spark, self._pipeline, self._flow = spark, pipeline, flow
-        self._access, self._given = access or {}, given
+        self._access, self._given, self._stop_file = access or {}, given, stop_file
         self.of: dict[str, DataFrame] = {}
 
     def built(self) -> DataFrame:
@@ -139,6 +143,8 @@ class Frames:
         if is_static:
             options = {k: v for k, v in options.items() if k not in OF_STREAMS}
             options.setdefault("endingOffsets", self._ends_now(options))
+        elif self._stop_file is not None:
+            options["stopFile"] = str(self._stop_file)
         if with_headers:
             options["includeHeaders"] = "true"
         elif source.schema is not None:
@@ -194,14 +200,18 @@ class Frames:
         frame = _with_reason(source, self._read(source, is_static=False, with_headers=True))
         frame = with_broken_rules(frame, source, DATA, WHY, _own_columns(source, frame))
         frame = frame.where(functions.col(WHY).isNotNull())
-        if source.schema is not None and source.format == "json" and source.files is None:
-            # Only for these rows: it takes Python to say what exactly is wrong.
-            exactly = reason_of("value", source.schema)
-            is_json = functions.col(WHY) == NOT_JSON
-            frame = frame.withColumn(WHY, functions.when(is_json, exactly).otherwise(frame[WHY]))
         headers = functions.array(
             _header(WHY_HEADER, functions.col(WHY)), _header(SOURCE_HEADER, _origin(source))
         )
+        if source.schema is not None and _is_json(source):
+            # Only for these rows: it takes Python to say what exactly is wrong.
+            exactly = reason_of("value", source.schema)
+            detail = functions.when(functions.col(WHY) == NOT_JSON, exactly)
+            frame = frame.withColumn(DETAIL, detail)
+            more = functions.array(_header(DETAIL_HEADER, functions.col(DETAIL)))
+            headers = functions.when(frame[DETAIL].isNull(), headers).otherwise(
+                functions.concat(headers, more)
+            )
         if source.files is not None:
             return frame.select(functions.col("value"), headers.alias("headers"))
         theirs = functions.coalesce(functions.col("headers"), functions.array())
@@ -322,6 +332,12 @@ def _with_reason(source: Source, frame: DataFrame) -> DataFrame:
         avro_schema=given.get("avro_schema"),
         once=True,
     )
+
+
+def _is_json(source: Source) -> bool:
+    if source.files is not None:
+        return source.file_format == "json"
+    return source.format == "json"
 
 
 def _own_columns(source: Source, frame: DataFrame) -> dict[str, Column]:

@@ -182,8 +182,8 @@ def _ended(watched: list[Watched], *, is_done: bool) -> Ended:
 def make_active(spark: SparkSession) -> None:
     """Spark looks for data sources in the session of the current thread, which may not be the one
     that made the session."""
-    classes = jvm_of(spark)
-    classes.org.apache.spark.sql.classic.SparkSession.setActiveSession(java_session(spark))
+    in_java = java_session(spark)  # first: it says what is wrong with Spark Connect
+    jvm_of(spark).org.apache.spark.sql.classic.SparkSession.setActiveSession(in_java)
 
 
 def _wait_begun(one: Watched, stop: Stop) -> None:
@@ -255,13 +255,13 @@ class _Starting:
         """The query, ready to start. Nothing runs, and only notes are written."""
         from pyspark.sql import functions
 
-        frames = Frames(self._spark, self._pipeline, flow, self._access)
+        gate = BatchGate()
+        frames = Frames(self._spark, self._pipeline, flow, self._access, stop_file=gate.file)
         frame = frames.built()
         facts = facts_of(self._pipeline, flow, frames.of, frame)
         checkpoint = checkpoint_of(self._spark, checkpoint_root(self._pipeline), flow.name)
         id = resume(checkpoint, facts, flow.sink.place)
         counted = frame.observe(COUNTED, functions.count(functions.lit(1)).alias("rows"))
-        gate = BatchGate()
         writing = Writing(
             self._pipeline,
             flow,

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import signal
+import tempfile
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import Closed
@@ -59,11 +62,15 @@ class BatchGate:
 
     When Spark stops a query, it does not wait for a function in Python. With the gate, no
     micro-batch starts after the stop, and the stopping thread can wait for the running one.
+
+    `file` exists from then on: sources of topics look for it, and offer nothing more. So a query
+    that is always busy comes to rest as well.
     """
 
     def __init__(self) -> None:
         self._at_work = threading.Lock()
         self._is_closed = False
+        self.file = Path(tempfile.gettempdir()) / f"flintmq-stop-{uuid.uuid4().hex}"
 
     @contextmanager
     def passed(self) -> Iterator[None]:
@@ -73,7 +80,15 @@ class BatchGate:
             yield
 
     def close(self) -> None:
-        self._is_closed = True
+        """Let nothing more through. The running micro-batch goes on."""
+        if not self._is_closed:
+            self._is_closed = True
+            with suppress(OSError):  # it only saves a micro-batch
+                self.file.touch()
+
+    def remove(self) -> None:
+        """The query has ended."""
+        self.file.unlink(missing_ok=True)
 
     def wait_empty(self, seconds: float = WAIT_SECONDS) -> None:
         if self._at_work.acquire(timeout=seconds):

@@ -197,6 +197,7 @@ class Watched:
         self._gate.close()
         self._query.stop()
         self._gate.wait_empty()
+        self._gate.remove()
         self._lag.close()
 
 
