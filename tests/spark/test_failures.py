@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
+from flintmq.errors import InvalidRequest
 from flintmq.spark.failures import LONG, plain, the_cause
+from flintmq.spark.tracebacks import HIDE, without_traceback
 
 OF_A_SOURCE = """\
 [PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR] Failed when Python streaming data source perform initialOffset: Traceback (most recent call last):
@@ -12,6 +16,10 @@ OF_A_SOURCE = """\
     initial_offset_func(reader, outfile)
              ^^^^^^^^^^^^^^^^^^^^^^
 flintmq.errors.TopicNotFound: topic 'nothere' does not exist; create it with create_topic
+ SQLSTATE: 38000"""  # noqa: E501
+
+OF_A_READER = """\
+[PYTHON_DATA_SOURCE_ERROR] Failed to initialize Python data source reader: flintmq.errors.InvalidRequest: set the address of the broker: .option('servers', ...)
  SQLSTATE: 38000"""  # noqa: E501
 
 OF_A_FUNCTION = """\
@@ -39,6 +47,7 @@ pyspark.errors.exceptions.captured.SparkRuntimeException: [USER_RAISED_EXCEPTION
     ("said", "told"),
     [
         (OF_A_SOURCE, "topic 'nothere' does not exist; create it with create_topic"),
+        (OF_A_READER, "set the address of the broker: .option('servers', ...)"),
         (OF_A_FUNCTION, "ZeroDivisionError: division by zero"),
         (
             OF_ANALYSIS,
@@ -55,9 +64,25 @@ def test_the_cause_is_told_without_the_way_it_came(said: str, told: str) -> None
 
 def test_what_python_says_goes_before_what_java_makes_of_it() -> None:
     assert the_cause(["Job aborted", OF_A_FUNCTION, "Connection reset"]) == OF_A_FUNCTION
+    assert the_cause(["Job aborted", OF_A_READER, "Connection reset"]) == OF_A_READER
     assert the_cause(["Job aborted", "disk full", ""]) == "disk full"
     assert the_cause([]) == ""
 
 
 def test_a_line_has_an_end() -> None:
     assert len(plain("x" * 10_000)) == LONG
+
+
+def test_our_errors_have_no_traceback_in_a_worker_of_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    @without_traceback
+    def refused() -> None:
+        raise InvalidRequest("no")
+
+    monkeypatch.delenv(HIDE, raising=False)
+    with pytest.raises(InvalidRequest):
+        refused()
+    assert HIDE not in os.environ, "this is no worker"
+    monkeypatch.setenv("PYTHON_WORKER_FACTORY_SECRET", "x")
+    with pytest.raises(InvalidRequest):
+        refused()
+    assert os.environ[HIDE] == "1"

@@ -10,6 +10,8 @@ from ..errors import FlintError
 
 LONG = 600
 DEEP = 20
+OURS = re.compile(r"^.*?\bflintmq\.(?:\w+\.)*\w+: ")
+"""An error of ours, and what Spark writes before it, on its first line."""
 TRACEBACK = "Traceback (most recent call last)"
 
 
@@ -33,7 +35,7 @@ def query_error(query: Any) -> str | None:
 
 def the_cause(messages: Sequence[str]) -> str:
     """The root cause in a chain of messages. A Python traceback wins over what Java adds to it."""
-    of_python = [text for text in messages if TRACEBACK in text]
+    of_python = [text for text in messages if TRACEBACK in text or OURS.search(text)]
     said = [text for text in messages if text]
     return (of_python or said or [""])[-1]
 
@@ -58,6 +60,7 @@ def plain(text: str) -> str:
                 break
             kept.append(line.strip())
         text = " ".join(kept)
+    text = OURS.sub("", text)
     text = re.sub(r"^\[[A-Z0-9_.]+\]\s*", "", text)
     text = re.sub(r"\s*SQLSTATE: \w+", "", text)
     text = re.sub(r"; line \d+ pos \d+;?", "", text).strip()
