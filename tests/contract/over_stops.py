@@ -52,6 +52,8 @@ NOT_WITH_STOPS = {
     "test_expired_messages_leave_the_topic_on_time_with_no_publish_in_between": _FIGURES,
     "test_stats_are_sums_and_each_partition_has_its_own": _FIGURES,
     "test_limits_hold_for_each_partition": _FIGURES,
+    "test_bytes_are_a_limit_like_any_other": _FIGURES,
+    "test_missed_is_counted_by_name": _FIGURES,
     "test_the_figures_of_a_group_add_up": _FIGURES,
     "test_what_goes_back_goes_to_its_group_alone": _FIGURES,
     "test_the_low_ones_are_not_starved_by_a_stream_of_high_ones": _WHOSE,
