@@ -52,6 +52,7 @@ NOT_WITH_STOPS = {
     "test_a_delayed_message_that_is_gone_when_due_is_counted": _LIVE,
     "test_expired_messages_leave_the_topic_on_time_with_no_publish_in_between": _FIGURES,
     "test_stats_are_sums_and_each_partition_has_its_own": _FIGURES,
+    "test_a_delayed_message_can_be_cancelled_by_its_receipt": _FIGURES,
     "test_limits_hold_for_each_partition": _FIGURES,
     "test_bytes_are_a_limit_like_any_other": _FIGURES,
     "test_missed_is_counted_by_name": _FIGURES,
