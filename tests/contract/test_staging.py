@@ -11,6 +11,7 @@ import flintmq
 from flintmq.testing import ManualClock
 
 from .conftest import Connect
+from .queues import deleted
 
 
 async def values(mq: flintmq.Client, topic: str) -> list[Any]:
@@ -245,7 +246,7 @@ async def test_live_feeds_hear_of_a_commit(mq: flintmq.Client) -> None:
 
 async def test_a_commit_into_a_topic_that_was_deleted_is_refused(mq: flintmq.Client) -> None:
     await mq.stage("job", 1, 0, {"orders": [b"a"], "bills": [b"b"]})
-    await mq.delete_topic("orders")
+    await deleted(mq)
     await mq.publish("orders", b"another topic of that name")
 
     with pytest.raises(flintmq.TopicDeleted):

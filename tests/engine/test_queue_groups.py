@@ -12,6 +12,7 @@ from flintmq import __compiled__
 from flintmq.batch import BatchBuilder
 from flintmq.broker_api import Grant, Joining, ReaderOpening, TakeMode
 from flintmq.engine.broker import Broker
+from flintmq.engine.commands import ConfigureTopics
 from flintmq.engine.host import durable_broker
 from flintmq.engine.leading.member import GroupMember
 from flintmq.engine.leading.readers import LeadingReader
@@ -20,7 +21,7 @@ from flintmq.engine.state import lanes as lanes_of_topic
 from flintmq.engine.state.memory_log import MemoryLog
 from flintmq.errors import FilterFailed, GroupExists, LeaseLost, NotLeader, StorageFailed
 from flintmq.group_model import Order, Ranges
-from flintmq.model import Start
+from flintmq.model import Start, changed_options
 from flintmq.serde.filters import compile_filter
 from flintmq.testing import ManualClock, SimulatedFileSystem
 from tests.engine.stepping import small_sizes
@@ -119,6 +120,23 @@ async def test_members_of_a_group_split_the_messages(desk: Desk) -> None:
     assert await desk.values(one, 2) == [b"0", b"1"]
     assert await desk.values(other, 10) == [b"2", b"3"]
     assert await desk.values(one) == []
+
+
+async def test_who_is_asked_again_to_add_partitions_gives_them_the_groups(desk: Desk) -> None:
+    """Whoever was asked first added them, and ended before it came to the groups."""
+    broker, verbs = desk.broker, desk.broker._topic_verbs
+    await desk.run(broker.create_topic("row", {"partitions": 1}))
+    await desk.join("row/0", order="log", filter=compile_filter("priority > 3"))
+    ours = verbs.find("row/0")
+    wanted = changed_options(ours.options, {"partitions": 2})
+    added = verbs._numbered(["row/1"])
+    await desk.run(broker.shard.change(ConfigureTopics([ours.id], wanted, added)))
+    assert not verbs.find("row/1").queues
+
+    await desk.run(broker.configure_topic("row", {"partitions": 2}))
+
+    info = verbs.find("row/1").queues["g"].info
+    assert (info.order, info.filter) == ("log", "priority > 3")
 
 
 async def test_every_group_sees_the_whole_topic(desk: Desk) -> None:

@@ -247,6 +247,10 @@ class TopicVerbs:
             await self._shard.change(ConfigureTopics([topic.id for topic in row], wanted, added))
             for _, added_name in added:
                 await self._introduce(row, names, self.find(added_name))
+            if not added and "partitions" in options:
+                # Asked again: whoever was asked first may have ended before it came to the groups.
+                for topic in row[1:]:
+                    await self._introduce(row, names, topic)
             row = self.row(name)
             for topic in row:
                 topic.bell.ring()  # readers of all partitions look whether there are more
@@ -267,6 +271,8 @@ class TopicVerbs:
             await reader.close()
         groups = [group.state for group in row[0].queues.values()]
         for group in groups:
+            if group.name in topic.queues:
+                continue
             command = CreateGroup(
                 topic.id,
                 group.name,

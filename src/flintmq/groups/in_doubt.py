@@ -44,7 +44,7 @@ TERM_BITS = 40
 class InDoubt:
     __slots__ = (
         "_catching_up", "_delays", "_deliveries", "_end", "_key_hashes", "_last_term", "_order",
-        "_places", "_table", "claimed", "granted", "since_term",
+        "_places", "_table", "claimed", "granted", "led_from", "since_term",
     )  # fmt: skip
 
     def __init__(
@@ -63,6 +63,8 @@ class InDoubt:
         self.claimed: list[Held] = []
         """What was believed since the caller looked (and cleared it): to be written down."""
         self.since_term = 0
+        self.led_from = 0
+        """Tokens before this one were given by who led before us."""
         self._last_term = self._end = 0
         self._key_hashes: KeyHashes | None = None
 
@@ -70,6 +72,7 @@ class InDoubt:
         self, now: float, seconds: float, last_term: int, end: int, key_hashes: KeyHashes | None
     ) -> None:
         """Begin to lead, after somebody who led under `last_term`, with a log up to `end`."""
+        self.led_from = (last_term + 1) << TERM_BITS
         self._last_term = last_term if last_term > self.since_term > 0 else 0
         self._end = end
         self._key_hashes = key_hashes

@@ -17,7 +17,6 @@ from ...broker_api import Filter, Grant, TakeMode
 from ...clock import Timer
 from ...errors import FlintError
 from ...group_model import GroupInfo, Order, Ranges
-from ...groups.in_doubt import TERM_BITS
 from ...groups.ranges import offsets_in
 from ...loop.pace import pace
 from ...observe.logs import limited
@@ -261,10 +260,8 @@ class QueueGroup:
         now = topic.clock.monotonic()
         wanted = taker.max_rows
         bucket = topic.bucket
-        if bucket is not None:
-            wanted = bucket.take(wanted, now)
-            if not wanted:
-                return None
+        if bucket is not None and not (wanted := bucket.take(wanted, now)):
+            return None
         try:
             if self.picking.suspects and not taker.auto_ack:
                 ranges, runs = self.picking.pick_apart(wanted)
@@ -432,7 +429,6 @@ class QueueGroup:
             self.look()
         self.picking.find_suspects()
         now = topic.clock.monotonic()
-        self.settling.led_from = (last_term + 1) << TERM_BITS
         queue.take_up(
             now=now,
             seconds=reclaim_seconds,

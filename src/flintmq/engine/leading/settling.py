@@ -33,8 +33,6 @@ class Settling:
         where they are dead letters."""
         self.void_before = 0
         """Tokens from before a reset are worth nothing."""
-        self.led_from = 0
-        """Tokens before this one were given by who led before us."""
 
     async def ack(self, leases: Sequence[Lease]) -> None:
         self._group.check_open()
@@ -131,8 +129,9 @@ class Settling:
             dead = [Dead(offset, reason, count_of(offset)) for offset in offsets_in(mine)]
             await self._group.burying.bury(dead)
         # What was handed out before we led may have been rejected then, as an ack may be done.
-        now = [(token, ranges) for token, ranges in lost if token >= self.led_from]
-        before = [(token, ranges) for token, ranges in lost if token < self.led_from]
+        led_from = self._queue.in_doubt.led_from
+        now = [(token, ranges) for token, ranges in lost if token >= led_from]
+        before = [(token, ranges) for token, ranges in lost if token < led_from]
         all_lost = [run for _, ranges in now for run in ranges]
         self._raise_lost(all_lost + (await self._not_done(before) if before else []))
 
