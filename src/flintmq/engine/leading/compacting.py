@@ -13,12 +13,13 @@ A tombstone (an empty value) is the last of its key like any other. It goes itse
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from ...batch import RowSource, empty_rows, keys_of
 from ...clock import Timer
 from ...errors import Corrupt, FlintError
-from ...groups.offset_set import CHUNK, LAST, SHIFT, Chunks, OffsetSet
+from ...groups.offset_set import FULL, LAST, SHIFT, ZEROS, Chunks, OffsetSet
 from ...loop.pace import Allowance, pace
 from ...storage.loading import NotLoaded
 from ..commands import Compact
@@ -60,7 +61,7 @@ class Compacting:
         self._tombstones: dict[bytes, int] = {}
         """Of those, the ones with an empty value, oldest first."""
         self._looked = self._log.first_offset
-        self._dead: dict[int, list[int]] = {}
+        self._dead: defaultdict[int, list[int]] = defaultdict(list)
         """Superseded, and not dropped yet: by chunks, as an OffsetSet has them."""
         self._dead_count = 0
         self._due: list[int] = []
@@ -138,33 +139,33 @@ class Compacting:
         if gone is not None:
             for first, behind in gone.present(base, base + len(keys)):
                 keys[first - base : behind - base] = [None] * (behind - first)
-        last, tombstones = self._last, self._tombstones
-        before = list(map(last.get, keys))
-        empty = empty_rows(source, start, stop) if any(keys) else []
-        last.update(zip(keys, range(base, base + len(keys)), strict=True))
-        last.pop(None, None)
-        self._supersede(before, keys, base)
-        if tombstones or empty:
+        newest = dict(zip(keys, range(base, base + len(keys)), strict=True))
+        has_keyless = newest.pop(None, None) is not None
+        self._supersede(newest, keys if has_keyless else None, base, base + len(keys))
+        empty = empty_rows(source, start, stop) if newest else []
+        if self._tombstones or empty:
             self._note_tombstones(keys, {row - start for row in empty}, base)
 
-    def _supersede(self, before: list[int | None], keys: list[bytes | None], base: int) -> None:
-        """These were the newest of their keys; a key may be among them more than once."""
-        dead, count = self._dead, 0
-        for old in set(before):
-            if old is not None:
-                found = dead.get(old >> SHIFT)
-                if found is None:
-                    dead[old >> SHIFT] = [old]
-                else:
-                    found.append(old)
-                count += 1
-        if len(set(keys)) < len(keys):
-            last = self._last
-            for offset, key in enumerate(keys, base):
-                if key is not None and last[key] != offset:
-                    dead.setdefault(offset >> SHIFT, []).append(offset)
-                    count += 1
-        self._dead_count += count
+    def _supersede(
+        self,
+        newest: dict[bytes | None, int],
+        keys: list[bytes | None] | None,
+        base: int,
+        behind: int,
+    ) -> None:
+        """These are the newest of their keys, in a range of offsets. `keys` says which are in the
+        range, where some messages have none."""
+        last, dead = self._last, self._dead
+        gone = [old for old in map(last.get, newest) if old is not None]
+        if len(newest) < behind - base:  # a key comes more than once
+            others = set(range(base, behind)).difference(newest.values())
+            if keys is not None:
+                others = {offset for offset in others if keys[offset - base] is not None}
+            gone += others
+        for old in gone:
+            dead[old >> SHIFT].append(old)
+        self._dead_count += len(gone)
+        last.update(newest)
 
     def _note_tombstones(self, keys: list[bytes | None], empty: set[int], base: int) -> None:
         tombstones = self._tombstones
@@ -257,7 +258,7 @@ class Compacting:
                     return
                 if source.time(row) > due_ms:
                     break
-                self._dead.setdefault(offset >> SHIFT, []).append(offset)
+                self._dead[offset >> SHIFT].append(offset)
                 self._dead_count += 1
             del self._tombstones[key], self._last[key]
         self._due = sorted(self._dead, reverse=True)
@@ -269,8 +270,8 @@ class Compacting:
 
 def _bitmap(offsets: list[int]) -> bytes:
     """Offsets of one chunk as an OffsetSet stores them."""
-    bits = bytearray(CHUNK // 8)
+    text = bytearray(ZEROS)
     for offset in offsets:
-        place = offset & LAST
-        bits[place >> 3] |= 1 << (place & 7)
-    return bytes(bits.rstrip(b"\0")) if bits.count(0xFF) < len(bits) else b""
+        text[LAST - (offset & LAST)] = 49
+    bits = int(text, 2)
+    return b"" if bits == FULL else bits.to_bytes((bits.bit_length() + 7) // 8, "little")
