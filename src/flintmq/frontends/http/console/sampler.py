@@ -72,6 +72,7 @@ class Walked:
         self.waiting: dict[str, int] = {}
         """Dead letters by the topic that they wait in."""
         self.published = self.published_bytes = self.delivered = 0
+        self.messages = self.bytes = self.lag = self.in_flight = 0
 
 
 class Sampler:
@@ -174,7 +175,7 @@ class Sampler:
         measured = self._measured()
         if measured is not None:
             await self._walk_topics(measured, walked, int(now // RING_SECONDS))
-        _credit_dead_letters(walked)
+        await self._credit_dead_letters(walked)
         sample = self._sample(walked, measured, now)
         self._trails, self.newest = walked.trails, sample
         self.topics, self.groups = walked.topics, walked.groups
@@ -219,6 +220,23 @@ class Sampler:
                 read = 0
                 await self._breathe()
 
+    async def _credit_dead_letters(self, walked: Walked) -> None:
+        """Say of each group how many letters wait in the topic that is its own; so of topics."""
+        waiting = walked.waiting
+        if not any(waiting.values()):
+            return
+        by_topic: dict[str, int] = {}
+        for number, group in enumerate(walked.groups):
+            group.dead_letters = waiting.get(dead_letter_name(group.topic, group.name), 0)
+            if group.dead_letters:
+                by_topic[group.topic] = by_topic.get(group.topic, 0) + group.dead_letters
+            if not number % STEP_TOPICS:
+                await self._breathe()
+        for number, topic in enumerate(walked.topics):
+            topic.dead_letters = by_topic.get(topic.name, 0) or waiting.get(topic.name, 0)
+            if not number % STEP_TOPICS:
+                await self._breathe()
+
     async def _breathe(self) -> None:
         if self._turnstile is not None:
             await self._turnstile.breathe()
@@ -232,6 +250,8 @@ class Sampler:
         walked.published += published
         walked.delivered += delivered
         walked.published_bytes += figures.published_bytes
+        walked.messages += figures.messages
+        walked.bytes += figures.bytes
         elapsed = self._elapsed
         lag = count = 0
         for group in figures.groups:
@@ -242,6 +262,8 @@ class Sampler:
                 continue
             count += 1
             lag += group.lag
+            walked.lag += group.lag if group.kind == "queue" else 0
+            walked.in_flight += group.in_flight
             walked.groups.append(self._group_row(walked, name, group))
         walked.topics.append(
             TopicRow(
@@ -311,13 +333,13 @@ class Sampler:
             at=now,
             topics=len(walked.topics),
             groups=len(walked.groups),
-            messages=sum(one.messages for one in walked.topics),
-            bytes=sum(one.bytes for one in walked.topics),
+            messages=walked.messages,
+            bytes=walked.bytes,
             published=round(walked.published / elapsed, 2),
             published_bytes=round(more_bytes / elapsed, 1),
             delivered=round(walked.delivered / elapsed, 2),
-            lag=sum(one.lag for one in walked.groups if one.kind == "queue"),
-            in_flight=sum(one.in_flight for one in walked.groups),
+            lag=walked.lag,
+            in_flight=walked.in_flight,
             dead_letters=sum(walked.waiting.values()),
             connections=0 if native is None else len(native.connections),
             loop_seconds=self._slow("loop", None if turns is None else turns.seconds),
@@ -362,16 +384,3 @@ def _room(place: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.free, found.total
-
-
-def _credit_dead_letters(walked: Walked) -> None:
-    """Say of each group how many letters wait in the topic that is its own; so of topics."""
-    if not walked.waiting:
-        return
-    by_topic: dict[str, int] = {}
-    for group in walked.groups:
-        group.dead_letters = walked.waiting.get(dead_letter_name(group.topic, group.name), 0)
-        if group.dead_letters:
-            by_topic[group.topic] = by_topic.get(group.topic, 0) + group.dead_letters
-    for topic in walked.topics:
-        topic.dead_letters = by_topic.get(topic.name, 0) or walked.waiting.get(topic.name, 0)
