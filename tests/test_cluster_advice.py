@@ -49,7 +49,12 @@ def test_of_a_cluster_that_is_well_only_the_majority_is_told() -> None:
 @pytest.mark.parametrize(
     ("nodes", "level", "about", "says"),
     [
-        ((node("b", "down"), node("c")), "warning", "spare", "no voter may fail now"),
+        (
+            (node("b", "down"), node("c")),
+            "warning",
+            "spare",
+            "2 of 3 voters are up: none",
+        ),
         ((node("b", "down", why="no answer"), node("c")), "error", "nodes", "b is down: no answer"),
         ((node("b", "down"), node("c", "down")), "error", "quorum", "nothing can be published"),
         ((node("b", disk="full"), node("c")), "error", "disks", "the disk of node b is full"),
@@ -60,7 +65,7 @@ def test_of_a_cluster_that_is_well_only_the_majority_is_told() -> None:
         ((node("b", "learner", behind=5), node("c")), "warning", "lag", "does not vote yet"),
         ((node("b", version="0.9"), node("c")), "warning", "versions", "a 1.0, b 0.9, c 1.0"),
         ((node("b", differs=True), node("c")), "error", "copies", "b differs from that of the"),
-        ((node("b"),), "warning", "spare", "with 2 voters"),
+        ((node("b"),), "warning", "spare", "2 of 2 voters are up: none"),
         ((node("b"), node("c"), node("d")), "warning", "spare", "no more nodes than 3"),
     ],
 )

@@ -96,12 +96,9 @@ def _quorum(status: ClusterStatus) -> Iterable[ClusterFinding]:
         yield ClusterFinding("error", "quorum", f"{text}, and nobody leads", remedy)
     elif left == 0:
         is_meant = len(known) < 3
-        why = f"{len(known)} voters" if is_meant else text
         remedy = "add nodes up to three" if is_meant else "start or replace the nodes that are down"
-        yield ClusterFinding(
-            "warning", "spare", f"no voter may fail now, with {why}; else nothing can be published",
-            remedy,
-        )  # fmt: skip
+        text += ": none of them may fail, or nothing can be published"
+        yield ClusterFinding("warning", "spare", text, remedy)
     else:
         nodes = "node" if left == 1 else "nodes"
         yield ClusterFinding("ok", "quorum", f"{text}; {left} more {nodes} may fail")
