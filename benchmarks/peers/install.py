@@ -72,6 +72,11 @@ def install(peers: Iterable[str], say: Callable[[str], None] = lambda text: None
     return found
 
 
+def server_of(peer: str) -> Path:
+    """The server alone, without the clients of all peers. Raises CannotInstall."""
+    return _INSTALLERS[peer]()[0]
+
+
 def _nats() -> tuple[Path, str]:
     path = PYTHON.parent / "nats-server"
     return path, _said([str(path), "--version"]).rpartition("v")[2]

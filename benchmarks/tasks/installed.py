@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..installing import PEERS, install_python
-from ..peers.install import NATS_SERVER, install
+from ..peers.install import NATS_SERVER, server_of
 
 OURS = ("click", "httptools", "pyyaml", "rich", "starlette", "uvicorn", "websockets")
 """What our own command line needs."""
@@ -20,7 +20,7 @@ PACKAGES = {
     "server": NATS_SERVER,
     "loop": "uvloop",
     "flintmq": "msgspec",
-    "checksum": "crc32c",
+    "checksum": "fastcrc",
     **{name: name for name in OURS},
 }
 FOLDER = PEERS / "tasks"
@@ -29,7 +29,4 @@ FOLDER = PEERS / "tasks"
 def installed() -> tuple[Path, Path]:
     """The interpreter that has all of them, and redis-server. Raises CannotInstall."""
     python = install_python(FOLDER, list(PACKAGES.values()))
-    found = install(["redis"])
-    if "redis" in found.missing:
-        raise SystemExit(f"redis-server cannot be had: {found.missing['redis']}")
-    return python, found.servers["redis"]
+    return python, server_of("redis")
