@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from ..peers.install import library_path
 from .installed import installed
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -58,7 +59,10 @@ class Bench:
                 "PATH": f"{self.python.parent}:{os.environ['PATH']}",
             }
             send = [str(self.python), "-m", PROGRAMS, "send", str(count), str(rate)]
-            with running(self._server(system, place, port), environment, place):
+            served = environment
+            if system not in ("flintmq", "nats"):
+                served = {**environment, **library_path(self.redis)}
+            with running(self._server(system, place, port), served, place):
                 _wait_for(port)
                 if rate:
                     with running(self._worker(system), environment, place):

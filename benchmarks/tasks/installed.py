@@ -16,6 +16,7 @@ PACKAGES = {
     "taskiq-redis": "taskiq-redis==1.2.4",
     "redis": "redis",
     "hiredis": "hiredis",
+    "packaging": "packaging",
     "nats": "nats-py==2.16.0",
     "server": NATS_SERVER,
     "loop": "uvloop",
