@@ -52,7 +52,7 @@ elif SYSTEM == "taskiq":
 
     broker = RedisStreamBroker(url=REDIS)
 
-    @broker.task
+    @broker.task(task_name="empty")
     async def empty(data: str) -> None:
         hit(data)
 
