@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
 from contextlib import suppress
-from typing import Any, Generic, NamedTuple, Self, TypeVar
+from typing import Any, Generic, NamedTuple, Self, TypeVar, overload
 from weakref import WeakSet
 
 from ..batch import BatchBuilder, Key
@@ -50,6 +50,10 @@ class TableWatch(Generic[V]):
         self._pending: dict[Key, TableChange[V]] = {}
         self._parking = Parking(table._clock)
 
+    @overload
+    async def read(self, timeout: None = None) -> TableChange[V]: ...
+    @overload
+    async def read(self, timeout: Seconds | None) -> TableChange[V] | None: ...
     async def read(self, timeout: Seconds | None = None) -> TableChange[V] | None:
         """The next change; waits for one, and returns None once `timeout` seconds have passed."""
         left = timeout_seconds(timeout)
@@ -71,13 +75,11 @@ class TableWatch(Generic[V]):
 
     async def __anext__(self) -> TableChange[V]:
         try:
-            change = await self.read()
+            return await self.read()
         except Closed:
             if self._table._closed:
                 raise StopAsyncIteration from None
             raise
-        assert change is not None
-        return change
 
     def _changed(self, change: TableChange[V]) -> None:
         if self._keys and change.key not in self._keys:

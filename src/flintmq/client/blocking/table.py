@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, MutableMapping
 from threading import current_thread
-from typing import Generic, Self
+from typing import Generic, Self, overload
 
 from ...batch import Key
 from ...errors import Closed
@@ -21,6 +21,10 @@ class BlockingTableWatch(Iterator[TableChange[V]], Generic[V]):
         self._owner, self._thread, self._inner = owner, thread, inner
 
     @like(TableWatch.read)
+    @overload
+    def read(self, timeout: None = None) -> TableChange[V]: ...
+    @overload
+    def read(self, timeout: Seconds | None) -> TableChange[V] | None: ...
     def read(self, timeout: Seconds | None = None) -> TableChange[V] | None:
         return self._thread.wait_for_taken(lambda: self._inner.read(timeout), self._put_back)
 
