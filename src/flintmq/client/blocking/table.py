@@ -20,12 +20,12 @@ class BlockingTableWatch(Iterator[TableChange[V]], Generic[V]):
     def __init__(self, owner: object, thread: LoopThread, inner: TableWatch[V]) -> None:
         self._owner, self._thread, self._inner = owner, thread, inner
 
-    @like(TableWatch.read)
     @overload
     def read(self, timeout: None = None) -> TableChange[V]: ...
     @overload
     def read(self, timeout: Seconds | None) -> TableChange[V] | None: ...
     def read(self, timeout: Seconds | None = None) -> TableChange[V] | None:
+        """The next change; waits for one, and returns None once `timeout` seconds have passed."""
         return self._thread.wait_for_taken(lambda: self._inner.read(timeout), self._put_back)
 
     def _put_back(self, change: TableChange[V] | None) -> None:
