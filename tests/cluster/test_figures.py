@@ -31,6 +31,8 @@ async def test_leader_and_follower_show_who_leads_how_far_all_are_and_how_long_c
         async with flintmq.connect(leader.url) as mq:
             for number in range(10):
                 await mq.publish("orders", number)
+            async with mq.subscribe("orders", group="billing") as messages:
+                await (await anext(messages)).ack()
 
         def value(page: dict[str, Read], name: str, **labels: str) -> float:
             return page[name].samples[name, tuple(labels.items())]
@@ -47,10 +49,32 @@ async def test_leader_and_follower_show_who_leads_how_far_all_are_and_how_long_c
         lags = page["flintmq_raft_peer_lag_entries"].samples
         assert len(lags) == 2
 
+        assert value(page, "flintmq_topic_messages", topic="orders") == 10
+        assert value(page, "flintmq_topic_published_messages_total", topic="orders") == 10
+        assert value(page, "flintmq_group_lag_messages", topic="orders", group="billing") == 9
+        assert "flintmq_journal_sync_seconds" in page
+
         page = await page_of(others[0])
         assert value(page, "flintmq_raft_is_leader", group="0") == 0
         assert value(page, "flintmq_cluster_has_leader") == 1
         assert "flintmq_raft_peer_lag_entries" not in page
+
+        async def has_applied() -> bool:
+            page = await page_of(others[0])
+            lag = "flintmq_group_lag_messages"
+            return (
+                page[lag].samples.get((lag, (("topic", "orders"), ("group", "billing")))) == 9
+                and value(page, "flintmq_topic_messages", topic="orders") == 10
+            )
+
+        await until(has_applied, "who follows shows what is stored")
+        page = await page_of(others[0])
+        for unknown in (
+            "topic_published_messages_total",
+            "group_in_flight_messages",
+            "topic_readers",
+        ):
+            assert f"flintmq_{unknown}" not in page
 
         await others[1].kill()
 

@@ -79,6 +79,10 @@ class ReplicatedBroker:
         """In the order in which they came."""
         self._steady = SystemClock()
         node.on_leader_changed(self._changed)
+        # What this node counts, and has applied of what another one leads.
+        local = node.local
+        self.plain_topics, self.topic_figures = local.plain_topics, local.topic_figures
+        self.feed_count, self.journal_figures = local.feed_count, local.journal_figures
 
     @property
     def clock(self) -> Clock:

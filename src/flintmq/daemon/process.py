@@ -291,7 +291,6 @@ class Daemon:
             cluster=None if self._place is None else self._place.leadership,
             webhooks=self._webhooks.states,
             origins=self.config.http_cors_origins,
-            engine=self._broker,
             data_dir=self.config.data_dir,
             settings=lambda: settings_in_force(self.config),
             topic_defaults=lambda: changed_options(

@@ -74,6 +74,9 @@ class TopicFigures(msgspec.Struct):
     publish_seconds: Histogram | None = None
     groups: list[GroupFigures] = []
     damaged: int = 0
+    is_led: bool = True
+    """Whether by this node. Of a topic that another one leads, it knows what is stored and how far
+    groups are, and neither counts nor who is there."""
 
     def add(self, other: TopicFigures) -> None:
         """Sum up, but for the groups: partitions of a topic, or topics without series."""
@@ -87,6 +90,7 @@ class TopicFigures(msgspec.Struct):
         self.delivered += other.delivered
         self.damaged += other.damaged
         self.readers = max(self.readers, other.readers)
+        self.is_led = self.is_led and other.is_led
         if other.drops:
             self.drops = _summed(self.drops, other.drops)
         if other.waits:

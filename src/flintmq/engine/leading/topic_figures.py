@@ -50,11 +50,24 @@ def figures_of_state(topic: TopicState) -> TopicFigures:
         next_offset=log.next_offset,
         groups=[
             GroupFigures(
-                name, "queue", max(0, log.next_offset - group.floor - len(group.queue.settled))
+                name,
+                "queue",
+                max(0, log.next_offset - group.floor - len(group.queue.settled)),
+                paused=int(group.paused),
             )
             for name, group in topic.groups.items()
+        ]
+        + [
+            GroupFigures(name, "cursor", _lag(topic, began if committed is None else committed))
+            for name, (began, committed) in topic.names.items()
         ],
+        is_led=False,
     )
+
+
+def _lag(topic: TopicState, position: int) -> int:
+    log = topic.log
+    return log.next_offset - min(log.next_offset, max(log.first_offset, position))
 
 
 def stats_of(topic: LeadingTopic) -> TopicStats:

@@ -306,6 +306,10 @@ ALL_TOPICS = families(
 # fmt: on
 SEVERAL_TOPICS = tuple(family for family in TOPIC if not family.name.endswith("_offset"))
 """A sum of offsets of several topics says nothing."""
+_STORED = ("topic_messages", "topic_size_bytes", "topic_first_offset", "topic_next_offset")
+FOLLOWED = tuple(one for one in TOPIC if one.name.removeprefix("flintmq_") in _STORED)
+FOLLOWED_GROUP = tuple(one for one in CURSOR if one.name == "flintmq_group_lag_messages")
+"""What a node knows of topics that another one leads."""
 
 
 def counted(counts: Mapping[str, int]) -> Mapping[str, int]:
@@ -336,6 +340,7 @@ class TopicCollector:
         rest = TopicFigures(OTHERS)
         rest_groups = GroupFigures(OTHERS, "queue")
         topics = topics_left_out = groups_left_out = read = 0
+        are_led = True
         for name in broker.plain_topics():
             base, slash, partition = name.partition("/")
             if slash and partition != "0":
@@ -349,7 +354,7 @@ class TopicCollector:
             text = ""
             if page.series < self.series_max:
                 text = label("topic", base)
-                page.add_table(TOPIC, figures, text)
+                page.add_table(TOPIC if figures.is_led else FOLLOWED, figures, text)
             else:
                 topics_left_out += 1
                 readers = rest.readers + figures.readers
@@ -357,26 +362,28 @@ class TopicCollector:
                 rest.readers = readers
             for group in figures.groups:
                 if page.series < self.series_max:
-                    _add_group(page, group, text)
+                    _add_group(page, group, text, is_led=figures.is_led)
                 else:
                     groups_left_out += 1
                     rest_groups.add(group)
+                    are_led = are_led and figures.is_led
             read += 1 + len(figures.groups)
             if read >= STEP_FIGURES:
                 read = 0
                 yield
         others = label("topic", OTHERS)
         if topics_left_out:
-            page.add_table(SEVERAL_TOPICS, rest, others)
+            several = SEVERAL_TOPICS if rest.is_led else FOLLOWED[:2]
+            page.add_table(several, rest, others)
         if groups_left_out:
-            _add_group(page, rest_groups, others)
+            _add_group(page, rest_groups, others, is_led=are_led)
         series = page.series + len(ALL_TOPICS)
         totals = TopicTotals(topics, broker.feed_count(), series, topics_left_out, groups_left_out)
         page.add_table(ALL_TOPICS, totals)
 
 
-def _add_group(page: Page, group: GroupFigures, topic: str) -> None:
-    table = QUEUE if group.kind == "queue" else CURSOR
+def _add_group(page: Page, group: GroupFigures, topic: str, *, is_led: bool) -> None:
+    table = FOLLOWED_GROUP if not is_led else QUEUE if group.kind == "queue" else CURSOR
     page.add_table(table, group, f"{topic},{label('group', group.name)}")
 
 

@@ -55,9 +55,6 @@ class HttpState:
     """Origins of other web pages that may ask, in lower case; see origins.py."""
     wait_seconds: Callable[[], float] = lambda: 60.0
     """How long a long poll may wait."""
-    engine: object = None
-    """The broker of this process, where `broker` passes on to another node what that leads: what is
-    counted here is read from it."""
     data_dir: Path | None = None
     """Where its disk is, if it has one."""
     settings: Callable[[], Sequence[tuple[Setting, Any, str]]] = tuple

@@ -30,7 +30,11 @@ class Me(Model):
 
 
 class Sample(Model):
-    """The broker at one moment; rates are those since the sample before."""
+    """The broker at one moment; rates are those since the sample before.
+
+    A node of a cluster that follows does not know what is delivered and in flight: null, as in
+    the rows below.
+    """
 
     at: float
     """Seconds since 1970."""
@@ -40,11 +44,11 @@ class Sample(Model):
     bytes: int
     published: float
     """Messages per second."""
-    published_bytes: float
-    delivered: float
+    published_bytes: float | None
+    delivered: float | None
     lag: int
     """Messages that groups have not settled."""
-    in_flight: int
+    in_flight: int | None
     dead_letters: int
     connections: int
     loop_seconds: float | None
@@ -71,7 +75,7 @@ class TopicRow(Model, array_like=True):
     bytes: int
     published: float
     """Messages per second."""
-    delivered: float
+    delivered: float | None
     lag: int
     dead_letters: int
     """Of its groups, where they have dead-letter topics of their own."""
@@ -89,12 +93,12 @@ class GroupRow(Model, array_like=True):
     name: str
     kind: Literal["queue", "cursor"]
     lag: int
-    in_flight: int
-    delayed: int
-    members: int
+    in_flight: int | None
+    delayed: int | None
+    members: int | None
     is_paused: bool
-    oldest_age: float
-    delivered: float
+    oldest_age: float | None
+    delivered: float | None
     """Messages per second."""
     dead_letters: int
 

@@ -73,6 +73,7 @@ class Walked:
         """Dead letters by the topic that they wait in."""
         self.published = self.published_bytes = self.delivered = 0
         self.messages = self.bytes = self.lag = self.in_flight = 0
+        self.is_led = True
 
 
 class Sampler:
@@ -189,10 +190,8 @@ class Sampler:
         return sample
 
     def _measured(self) -> Measured | None:
-        for one in (self._state.engine, self._state.broker):
-            if isinstance(one, Measured):
-                return one
-        return None
+        broker = self._state.broker
+        return broker if isinstance(broker, Measured) else None
 
     async def _walk_topics(self, broker: Measured, walked: Walked, slot: int) -> None:
         read = 0
@@ -252,6 +251,7 @@ class Sampler:
         walked.published_bytes += figures.published_bytes
         walked.messages += figures.messages
         walked.bytes += figures.bytes
+        walked.is_led = walked.is_led and figures.is_led
         elapsed = self._elapsed
         lag = count = 0
         for group in figures.groups:
@@ -264,14 +264,14 @@ class Sampler:
             lag += group.lag
             walked.lag += group.lag if group.kind == "queue" else 0
             walked.in_flight += group.in_flight
-            walked.groups.append(self._group_row(walked, name, group))
+            walked.groups.append(self._group_row(walked, name, group, is_led=figures.is_led))
         walked.topics.append(
             TopicRow(
                 name=name,
                 messages=figures.messages,
                 bytes=figures.bytes,
                 published=round(published / elapsed, 1),
-                delivered=round(delivered / elapsed, 1),
+                delivered=round(delivered / elapsed, 1) if figures.is_led else None,
                 lag=lag,
                 dead_letters=0,
                 groups=count,
@@ -280,19 +280,21 @@ class Sampler:
             )
         )
 
-    def _group_row(self, walked: Walked, topic: str, group: GroupFigures) -> GroupRow:
+    def _group_row(
+        self, walked: Walked, topic: str, group: GroupFigures, *, is_led: bool
+    ) -> GroupRow:
         _, _, delivered = self._trail(walked, topic, group.name, 0, group.delivered)
         return GroupRow(
             topic=topic,
             name=group.name,
             kind=group.kind,
             lag=group.lag,
-            in_flight=group.in_flight,
-            delayed=group.delayed,
-            members=group.members,
+            in_flight=group.in_flight if is_led else None,
+            delayed=group.delayed if is_led else None,
+            members=group.members if is_led else None,
             is_paused=bool(group.paused),
-            oldest_age=round(group.oldest_age, 1),
-            delivered=round(delivered / self._elapsed, 1),
+            oldest_age=round(group.oldest_age, 1) if is_led else None,
+            delivered=round(delivered / self._elapsed, 1) if is_led else None,
             dead_letters=0,
         )
 
@@ -307,8 +309,10 @@ class Sampler:
         if trail is None:
             is_first = not self._totals[0]
             trail = Trail(next_offset if is_first else 0, delivered if is_first else 0)
-        elif next_offset < trail.next_offset or delivered < trail.delivered:
+        elif next_offset < trail.next_offset:
             trail = Trail(0, 0)  # made anew under the name
+        elif delivered < trail.delivered:
+            trail.delivered = 0  # that too, or it is another node that counts now
         more = next_offset - trail.next_offset, delivered - trail.delivered
         trail.next_offset, trail.delivered = next_offset, delivered
         walked.trails[topic, group] = trail
@@ -336,10 +340,10 @@ class Sampler:
             messages=walked.messages,
             bytes=walked.bytes,
             published=round(walked.published / elapsed, 2),
-            published_bytes=round(more_bytes / elapsed, 1),
-            delivered=round(walked.delivered / elapsed, 2),
+            published_bytes=round(more_bytes / elapsed, 1) if walked.is_led else None,
+            delivered=round(walked.delivered / elapsed, 2) if walked.is_led else None,
             lag=walked.lag,
-            in_flight=walked.in_flight,
+            in_flight=walked.in_flight if walked.is_led else None,
             dead_letters=sum(walked.waiting.values()),
             connections=0 if native is None else len(native.connections),
             loop_seconds=self._slow("loop", None if turns is None else turns.seconds),

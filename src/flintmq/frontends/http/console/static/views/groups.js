@@ -14,10 +14,10 @@ export const COLUMNS = [
   { name: "flight", title: "In flight", align: "right", value: (row) => row.inFlight, cell: (row) => count(row.inFlight) },
   { name: "delayed", title: "Delayed", align: "right", wide: true, value: (row) => row.delayed, cell: (row) => count(row.delayed) },
   { name: "rate", title: "Out/s", align: "right", value: (row) => row.delivered, cell: (row) => short(row.delivered) },
-  { name: "members", title: "Members", align: "right", value: (row) => row.members },
+  { name: "members", title: "Members", align: "right", value: (row) => row.members, cell: (row) => count(row.members) },
   { name: "oldest", title: "Oldest", align: "right", value: (row) => row.oldestAge, cell: (row) => (row.oldestAge ? duration(row.oldestAge) : "–") },
   { name: "dead", title: "Dead letters", align: "right", value: (row) => row.deadLetters, cell: (row) => (row.deadLetters ? html`<b class="warn">${count(row.deadLetters)}</b>` : "0") },
-  { name: "state", title: "", sort: false, cell: (row) => (row.isPaused ? html`<${Badge} kind="warn">paused<//>` : row.lag && !row.members && row.kind === "queue" ? html`<${Badge} kind="bad">nobody consumes<//>` : "") },
+  { name: "state", title: "", sort: false, cell: (row) => (row.isPaused ? html`<${Badge} kind="warn">paused<//>` : row.lag && row.members === 0 && row.kind === "queue" ? html`<${Badge} kind="bad">nobody consumes<//>` : "") },
 ];
 
 export function Groups() {

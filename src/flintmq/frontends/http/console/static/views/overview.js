@@ -5,7 +5,7 @@ import { bytes, count, duration, many, short } from "../format.js";
 import { html, useMemo } from "../lib.js";
 import { samples } from "../live.js";
 import { address } from "../router.js";
-import { Badge, Chart, Facts, Tile, useAsked } from "../ui.js";
+import { Badge, Chart, Facts, Foreign, Tile, useAsked } from "../ui.js";
 
 async function health(signal) {
   const from = (page) => fetch(new URL(page, document.baseURI.split("#")[0]), { signal, credentials: "omit", cache: "no-store" }).then((answer) => answer.json());
@@ -45,9 +45,11 @@ export function Overview() {
     ${!now
       ? html`<p class="empty" role="status">Loading…</p>`
       : html`
+        ${now.delivered === null &&
+        html`<p class="follows">This node follows ${cluster.value?.leader ? html`<b><${Foreign} text=${cluster.value.leader} /></b>` : "another one"}: what is delivered and in flight is known there.</p>`}
         <section class="tiles" aria-label="Now">
-          <${Tile} name="In" value="${short(now.published)}/s" hint="${bytes(now.published_bytes)}/s" />
-          <${Tile} name="Out" value="${short(now.delivered)}/s" />
+          <${Tile} name="In" value="${short(now.published)}/s" hint=${now.published_bytes === null ? "" : `${bytes(now.published_bytes)}/s`} />
+          <${Tile} name="Out" value=${now.delivered === null ? "–" : `${short(now.delivered)}/s`} />
           <${Tile} name="Lag" value=${short(now.lag)} href=${address(["groups"], { sort: "-lag" })} hint="${count(now.in_flight)} in flight" />
           <${Tile} name="Dead letters" value=${short(now.dead_letters)} kind=${now.dead_letters ? "warn" : ""} href=${address(["dead-letters"])} />
           <${Tile} name="Topics" value=${count(now.topics)} href=${address(["topics"])} hint=${many(now.groups, "group")} />
