@@ -1,6 +1,7 @@
 """Writes .docs-source, from which the site of the docs is built: the pages, and the reference.
 
 The pages are those of docs/, with README.md of a folder as they are, and SECURITY.md beside them.
+The systems of the cookbook are pages of their README and their programs, in cookbook/.
 Two pages are made from the code: reference/python.md from the docstrings of what `flintmq` exports,
 reference/command-line.md from `--help` of every command.
 """
@@ -25,10 +26,19 @@ import click  # noqa: E402
 import flintmq  # noqa: E402
 from flintmq.cli.root import root  # noqa: E402
 
+SYSTEM = re.compile(r"\]\((?:\.\./)+examples/(\w+)/README\.md")
 NOT_HERE = re.compile(r"\]\((?:\.\./)+(SECURITY\.md)\)")
 ELSEWHERE = re.compile(
     r"\[([^\]]+)\]\((?:\.\./)+(?:src|examples|tests|packaging|benchmarks|scripts|[A-Z]+\.md)[^)]*\)"
 )
+
+
+PICTURE = re.compile(r"!\[([^\]]*)\]\(([^)#]*pictures/[^)#]*)\.(svg|webp)\)")
+
+
+def in_both_forms(text: str) -> str:
+    """Each picture light and dark: the theme shows the one that suits."""
+    return PICTURE.sub(r"![\1](\2.\3#only-light)![\1](\2-dark.\3#only-dark)", text)
 
 
 def page_text(path: Path) -> str:
@@ -37,8 +47,36 @@ def page_text(path: Path) -> str:
         len(path.relative_to(ROOT / "docs").parts) - 1 if path.is_relative_to(ROOT / "docs") else 0
     )
     text = NOT_HERE.sub(lambda found: f"]({'../' * depth}{found[1]})", path.read_text())
+    text = SYSTEM.sub(f"]({'../' * depth}cookbook/\\1.md", text)
     text = ELSEWHERE.sub(lambda found: found[1], text)
-    return text.replace("](docs/", "](")
+    return in_both_forms(text.replace("](docs/", "]("))
+
+
+# --- the cookbook
+
+LANGUAGES = {".py": "py", ".toml": "toml", ".yml": "yaml", ".jsonl": "json", "": "sh"}
+
+
+def systems() -> list[Path]:
+    return sorted(path.parent for path in (ROOT / "examples").glob("*/README.md"))
+
+
+def system_page(system: Path) -> str:
+    """Its README, and below it all of its programs, to which the README leads."""
+    text = (system / "README.md").read_text().replace("](../../docs/", "](../")
+    parts = [re.sub(r"\[([^\]]+)\]\(\.\./pipelines/[^)]*\)", r"\1", text)]
+    files = [path for path in system.iterdir() if path.suffix in LANGUAGES and path.is_file()]
+    for path in sorted(path for path in files if path.name != "Makefile"):
+        name = path.name.replace(".", "-")
+        parts[0] = parts[0].replace(f"]({path.name})", f"](#{name})")
+        code = path.read_text().rstrip()
+        parts.append(f"## {path.name} {{ #{name} }}\n\n```{LANGUAGES[path.suffix]}\n{code}\n```\n")
+    where = f"In a clone of FlintMQ, it is the directory `examples/{system.name}`."
+    return (
+        parts[0].replace("```sh\nmake run", f"{where}\n\n```sh\nmake run", 1)
+        + "\n"
+        + "\n".join(parts[1:])
+    )
 
 
 # --- the API
@@ -184,6 +222,9 @@ def main() -> int:
         else:
             shutil.copy(path, target)
     (SOURCE / "SECURITY.md").write_text(page_text(ROOT / "SECURITY.md"))
+    (SOURCE / "cookbook").mkdir()
+    for system in systems():
+        (SOURCE / "cookbook" / f"{system.name}.md").write_text(system_page(system))
     (SOURCE / "reference" / "python.md").write_text(python_page())
     (SOURCE / "reference" / "command-line.md").write_text(command_page())
     print(f"docs: {len(list(SOURCE.rglob('*.md')))} pages")

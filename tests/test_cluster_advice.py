@@ -64,7 +64,6 @@ def test_of_a_cluster_that_is_well_only_the_majority_is_told() -> None:
         ((node("b", behind=20_000), node("c")), "warning", "lag", "b is 20,000 entries behind"),
         ((node("b", "learner", behind=5), node("c")), "warning", "lag", "does not vote yet"),
         ((node("b", version="0.9"), node("c")), "warning", "versions", "a 1.0, b 0.9, c 1.0"),
-        ((node("b", differs=True), node("c")), "error", "copies", "b differs from that of the"),
         ((node("b"),), "warning", "spare", "2 of 2 voters are up: none"),
         ((node("b"), node("c"), node("d")), "warning", "spare", "no more nodes than 3"),
     ],

@@ -21,7 +21,7 @@ outbox = Outbox(Base.metadata)
 
 @event.listens_for(Session, "after_flush")
 def capture(session: Session, _: object) -> None:
-    for kind, rows in (("put", {*session.new, *session.dirty}), ("delete", {*session.deleted})):
+    for kind, rows in (("put", [*session.new, *session.dirty]), ("delete", [*session.deleted])):
         for row in rows:
             if isinstance(row, Customer):
                 change = {"kind": kind, "id": row.id, "city": row.city}

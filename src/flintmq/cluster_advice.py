@@ -63,7 +63,6 @@ def examine(status: ClusterStatus) -> Examination:
         *_clocks(status.nodes),
         *_lag(status),
         *_versions(status),
-        *_copies(status),
     ]
     is_well = all(finding.level != "error" for finding in findings)
     return Examination(status.cluster, is_well, findings)
@@ -187,18 +186,6 @@ def _versions(status: ClusterStatus) -> Iterable[ClusterFinding]:
             f"the cluster is at level {status.level}, and all nodes know {least}",
             "when you do not want to go back to the earlier version: `flintmq cluster finalize`",
         )
-
-
-def _copies(status: ClusterStatus) -> Iterable[ClusterFinding]:
-    for node in status.nodes:
-        if node.differs:
-            yield ClusterFinding(
-                "error",
-                "copies",
-                f"the copy of node {node.name} differs from that of the others",
-                f"replace it: `flintmq cluster replace {node.name} HOST:PORT`, and start it with "
-                "an empty data directory",
-            )
 
 
 # --- restarting

@@ -57,8 +57,6 @@ class NodeStatus(msgspec.Struct, kw_only=True):
     round_trip_ms: int | None = None
     life: str = ""
     """Another one after each start."""
-    differs: bool = False
-    """Whether its copy is not that of the others: it was stopped."""
 
 
 class GroupStatus(msgspec.Struct, kw_only=True):

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Built in a copy, as `make docs` builds it."""
     place = tmp_path_factory.mktemp("docs")
-    for name in ("docs", "src", "scripts", "zensical.toml", "SECURITY.md"):
+    for name in ("docs", "src", "scripts", "examples", "zensical.toml", "SECURITY.md"):
         made = ROOT / name
         if made.is_dir():
             leave_out = shutil.ignore_patterns("__pycache__", "site")
@@ -72,6 +72,39 @@ def test_search_has_what_people_look_for(site: Path, words: str) -> None:
     index = json.loads((site / "search.json").read_text())
     found = {item["location"] for item in index["items"] if words in item["text"].lower()}
     assert found, words
+
+
+def test_every_picture_is_there_light_and_dark(site: Path) -> None:
+    """Each in the form that suits what the reader chose."""
+    shown: list[str] = []
+    for page in site.rglob("*.html"):
+        shown += re.findall(r'<img\b[^>]*?\bsrc="?([^"\s>]*pictures/[^"\s>]+)', page.read_text())
+    light = {one.removesuffix("#only-light") for one in shown if one.endswith("#only-light")}
+    dark = {one.removesuffix("#only-dark") for one in shown if one.endswith("#only-dark")}
+
+    assert len(light) + len(dark) == len(set(shown))
+    assert dark == {re.sub(r"(\.\w+)$", r"-dark\1", one) for one in light}
+    assert len(light) >= 6
+
+
+def test_the_dark_drawings_are_those_of_the_light_ones() -> None:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "scripts/make-dark-pictures"), "--check"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_system_of_the_cookbook_has_a_page_with_its_programs(site: Path) -> None:
+    cookbook = (site / "cookbook.html").read_text()
+    for system in (ROOT / "examples").glob("*/README.md"):
+        name = system.parent.name
+        assert f"cookbook/{name}.html" in cookbook, name
+        assert f"{name}/README.md" in (ROOT / "examples/README.md").read_text(), name
+        for program in system.parent.glob("*.py"):
+            assert program.name.replace(".", "-") in anchors(site / "cookbook" / f"{name}.html")
 
 
 def test_pages_fetch_nothing_from_elsewhere(site: Path) -> None:

@@ -16,7 +16,7 @@ MARKS = {"ok": "ok   ", "warning": "warn ", "error": "BAD  "}
 @output_option
 @server_options
 def command(target: Target, output: str) -> int:
-    """Check a cluster: majority and how many nodes may fail, disks, clocks, lag, versions, copies.
+    """Check a cluster: majority and how many nodes may fail, disks, clocks, lag, versions.
 
     Any node may be asked; the one that leads knows most. Each finding has a remedy.
 
