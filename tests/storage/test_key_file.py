@@ -56,6 +56,17 @@ def test_what_is_no_key_is_none(text: str) -> None:
     assert parse_key(text) is None
 
 
+def test_a_site_may_make_a_key_for_each_visit_as_those_that_expired_go(tmp_path: Path) -> None:
+    day = 24 * 3600 * 1000
+    file = KeyFile(tmp_path / "keys.json")
+    for name, now_ms in (("page", 0), ("other", 0), ("page", 1_000), ("later", 1_000 + day)):
+        key, _ = make_key(name, GRANTS, now_ms=now_ms, expires_at_ms=now_ms + 1_000)
+        file.add(key)  # the name of one that has expired is free
+    assert [key.name for key in file.read()] == ["page", "later"]
+    with pytest.raises(InvalidRequest, match="already"):
+        file.add(make_key("later", GRANTS, now_ms=1_500 + day, expires_at_ms=None)[0])
+
+
 def test_what_is_written_is_read_and_is_private(tmp_path: Path) -> None:
     file = KeyFile(tmp_path / "keys.json")
     assert file.stamp() is None

@@ -35,6 +35,8 @@ ID_BYTES = 8
 SECRET_BYTES = 32
 SALT_BYTES = 16
 NAME_MAX = 200
+SHOWN_EXPIRED_MS = 24 * 3600 * 1000
+"""How long a key that has expired is still listed."""
 FILE_BYTES_MAX = 64 * 1024 * 1024
 _ID = re.compile(rf"[0-9a-f]{{{2 * ID_BYTES}}}\Z")
 _SECRET = re.compile(r"[A-Za-z0-9_-]{43}\Z")
@@ -181,7 +183,11 @@ class KeyFile:
         return stored.keys
 
     def add(self, key: ApiKey) -> None:
+        """Add a key. Those that expired long ago go: a site may make one for each visit."""
+        now_ms = key.made_at_ms
         with self._change() as keys:
+            keys[:] = [known for known in keys if not known.is_expired(now_ms - SHOWN_EXPIRED_MS)]
+            keys[:] = [one for one in keys if one.name != key.name or not one.is_expired(now_ms)]
             if any(known.name == key.name for known in keys):
                 raise InvalidRequest(
                     f"there is a key {key.name!r} already: choose another name, or take that one "

@@ -20,6 +20,8 @@ from typing import Any
 import httpx
 import pytest
 
+from flintmq.access import TopicGrant
+from flintmq.storage.key_file import KEYS_FILE, KeyFile, make_key
 from tests.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.slow
@@ -41,6 +43,24 @@ PAGE = """
     for await (const message of mq.subscribe("orders", { group: "page" }))
       try { await message.ack(); window.seen.group.push(message.text()); } catch { }
   })();
+  window.publish = (text) => mq.publish("orders", text);
+  window.isThere = true;
+</script>
+"""
+
+
+PAGE_WITH_KEYS = """
+<script type="module">
+  window.seen = { sse: [], ws: [] };
+  window.asked = 0;
+  import { connect } from "BROKER/flintmq.js";
+  const key = async () => { window.asked += 1; return (await fetch("/key")).text(); };
+  const mq = connect(undefined, { key });
+  for (const transport of ["sse", "ws"])
+    (async () => {
+      for await (const message of mq.subscribe("orders", { start: "earliest", transport }))
+        window.seen[transport].push(message.text());
+    })();
   window.publish = (text) => mq.publish("orders", text);
   window.isThere = true;
 </script>
@@ -87,13 +107,14 @@ class RestartedBroker:
 
 
 class PageHandler(BaseHTTPRequestHandler):
-    broker = ""
+    broker = key = ""
 
     def do_GET(self) -> None:
+        page = {"/": PAGE, "/keys": PAGE_WITH_KEYS, "/key": self.key}.get(self.path, "")
         self.send_response(200)
         self.send_header("content-type", "text/html")
         self.end_headers()
-        self.wfile.write(PAGE.replace("BROKER", self.broker).encode())
+        self.wfile.write(page.replace("BROKER", self.broker).encode())
 
     def log_message(self, *_: object) -> None:
         pass
@@ -123,18 +144,20 @@ def broker(tmp_path: Path, site: str) -> Iterator[RestartedBroker]:
 
 
 @pytest.fixture
-def page(broker: RestartedBroker, site: str) -> Iterator[Any]:
+def page(broker: RestartedBroker) -> Iterator[Any]:
     if CHROMIUM is None:
         pytest.skip("NOT TESTED IN A BROWSER: chromium is not installed")
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        page = browser.new_page()
-        page.goto(f"{site}/")
-        page.wait_for_function("window.isThere", timeout=PATIENCE_SECONDS * 1000)
-        yield page
+        yield browser.new_page()
         browser.close()
+
+
+def go(page: Any, url: str) -> None:
+    page.goto(url)
+    page.wait_for_function("window.isThere", timeout=PATIENCE_SECONDS * 1000)
 
 
 def wait_for(page: Any, wanted: list[str]) -> None:
@@ -150,8 +173,9 @@ def wait_for(page: Any, wanted: list[str]) -> None:
 
 
 def test_streams_of_a_page_live_through_a_restart_and_see_everything_once(
-    broker: RestartedBroker, page: Any
+    broker: RestartedBroker, page: Any, site: str
 ) -> None:
+    go(page, f"{site}/")
     first = [f"a{number}" for number in range(20)]
     broker.publish(*first)
     wait_for(page, first)
@@ -166,3 +190,30 @@ def test_streams_of_a_page_live_through_a_restart_and_see_everything_once(
     broker.start()
     page.evaluate("window.publish('c')")
     wait_for(page, [*first, *second, "c"])
+
+
+def test_a_page_with_a_key_that_ends_asks_for_the_next_and_goes_on(
+    broker: RestartedBroker, page: Any, site: str, tmp_path: Path
+) -> None:
+    keys = KeyFile(tmp_path / KEYS_FILE)
+
+    def give(name: str) -> None:
+        grants = [TopicGrant.of("orders", ["publish", "consume"])]
+        key, PageHandler.key = make_key(name, grants, now_ms=0, expires_at_ms=None)
+        keys.add(key)
+
+    urls: list[str] = []
+    page.on("websocket", lambda socket: urls.append(socket.url))
+    page.on("request", lambda request: urls.append(request.url))
+    give("first")
+    go(page, f"{site}/keys")
+    page.evaluate("window.publish('a')")
+    wait_for(page, ["a"])
+
+    give("second")
+    keys.remove("first")  # streams end with their key, within a second
+    page.wait_for_function("window.asked > 1", timeout=PATIENCE_SECONDS * 1000)
+    page.evaluate("window.publish('b')")
+    wait_for(page, ["a", "b"])
+    assert any(url.startswith("ws://") for url in urls)
+    assert not any("flint_" in url for url in urls)  # no key in any address

@@ -14,6 +14,7 @@ import pytest
 import trustme
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.typing import Subprotocol
 
 from flintmq.access import Access, TopicGrant
 from flintmq.client.client import Client
@@ -400,6 +401,22 @@ class TestKeys:
             assert stream.status == 200
         too_much = await served.running.ask("/api/v1/topics/orders.%3E/stream?key=page")
         assert too_much.status == 403
+
+    async def test_a_web_socket_brings_its_key_among_its_protocols_and_not_in_its_url(
+        self, served: Served, gate: EndingGate
+    ) -> None:
+        gate.keys["page"] = Access("page", (TopicGrant.of("orders", ["consume"]),))
+        protocols = [Subprotocol("flintmq"), Subprotocol("key.page")]
+        async with web_socket(served.running, subprotocols=protocols) as socket:
+            assert socket.subprotocol == "flintmq"
+            await served.streams(1)
+            await served.mq.publish("orders", b"a")
+            assert (await text(socket))["value"] == "a"
+        with pytest.raises(InvalidStatus) as refused:
+            await web_socket(served.running, subprotocols=[Subprotocol("key.wrong")])
+        assert refused.value.response.status_code == 401
+        elsewhere = await served.running.ask("/api/v1/topics", sec_websocket_protocol="key.page")
+        assert elsewhere.status == 401
 
     async def test_a_stream_ends_with_its_key(self, served: Served, gate: EndingGate) -> None:
         async with events(served.running, f"key={ADMIN}") as stream:

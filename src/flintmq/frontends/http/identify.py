@@ -1,4 +1,8 @@
-"""Who asks over HTTP: `Authorization: Bearer <key>`."""
+"""Who asks over HTTP: `Authorization: Bearer <key>`.
+
+A WebSocket of a browser sends no such header, but says which protocols it speaks: `flintmq`, and
+`key.<key>`. An EventSource says nothing at all, so a stream takes `?key=` as well.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from ...errors import NotAuthenticated
 from .connection import HttpConnection
 from .state import HttpState
 
+KEY_PROTOCOL = "key."
 NO_BEARER = "(no bearer)"
 """For the gate: no key can look like this, so it is refused, counted and slowed like a wrong one;
 a gate that asks nobody lets it in."""
@@ -41,10 +46,17 @@ async def access_of(request: Request, state: HttpState) -> Access:
 def credential_of(request: Request) -> str | None:
     header = request.headers.get("authorization")
     if header is None:
-        # EventSource and WebSocket of a browser send no headers.
-        is_stream = request.scope["path"].endswith("/stream")
-        return request.query_params.get("key") or None if is_stream else None
+        if not request.scope["path"].endswith("/stream"):
+            return None
+        return _among_protocols(request) or request.query_params.get("key") or None
     scheme, _, credential = header.partition(" ")
     if scheme.lower() != "bearer" or not credential.strip():
         return NO_BEARER
     return credential.strip()
+
+
+def _among_protocols(request: Request) -> str | None:
+    for protocol in request.headers.get("sec-websocket-protocol", "").split(","):
+        if protocol.strip().startswith(KEY_PROTOCOL):
+            return protocol.strip().removeprefix(KEY_PROTOCOL)
+    return None

@@ -6,7 +6,7 @@ What the broker sends is framed by events.py, once for all streams that get it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from starlette.requests import Request
 from websockets.datastructures import Headers
@@ -15,6 +15,7 @@ from websockets.frames import Frame, Opcode
 from websockets.http11 import Request as Handshake
 from websockets.protocol import State
 from websockets.server import ServerProtocol
+from websockets.typing import Subprotocol
 
 from ...errors import InvalidRequest
 
@@ -26,12 +27,23 @@ TEXT_BYTES_MAX = 64 * 1024
 """What a client may send in one message: leases, mostly."""
 
 
+SUBPROTOCOL = Subprotocol("flintmq")
+
+
+def _ours(protocol: ServerProtocol, offered: Sequence[Subprotocol]) -> Subprotocol | None:
+    """A browser that offers some, to bring its key, has to hear which is spoken."""
+    return SUBPROTOCOL if SUBPROTOCOL in offered else None
+
+
 class WebSocketLine:
     def __init__(
         self, request: Request, said: Callable[[bytes], None], write: Callable[[bytes], None]
     ) -> None:
         self._protocol = ServerProtocol(
-            max_size=TEXT_BYTES_MAX, state=State.CONNECTING, logger=_library_log
+            select_subprotocol=_ours,
+            max_size=TEXT_BYTES_MAX,
+            state=State.CONNECTING,
+            logger=_library_log,
         )
         self._request, self._said, self._write = request, said, write
         self._parts: list[bytes] = []

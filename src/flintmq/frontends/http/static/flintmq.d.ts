@@ -25,7 +25,8 @@ export interface PublishOptions {
 }
 
 export interface SubscribeOptions {
-  /** "earliest", "latest", an offset or a time (ISO 8601). Without it, the stream is live. */
+  /** "earliest", "latest", an offset, a time (ISO 8601), or "last_per_key" of a compacted topic.
+   *  Without it, the stream is live. */
   start?: string;
   /** Resume behind the message with this id. */
   after?: string;
@@ -67,6 +68,8 @@ export class Message {
   ack(): Promise<void>;
   nack(delay?: number): Promise<void>;
   reject(reason?: string): Promise<void>;
+  /** Keep it for so many seconds from now. */
+  extend(seconds?: number): Promise<void>;
 }
 
 export interface Stream extends AsyncIterableIterator<Message> {
@@ -76,11 +79,16 @@ export interface Stream extends AsyncIterableIterator<Message> {
   close(): void;
 }
 
+export interface ConnectOptions {
+  /** An API key, or how to get one: asked for again when the last has expired. */
+  key?: string | (() => string | Promise<string>);
+}
+
 export class Connection {
-  constructor(base: string, options?: { key?: string });
+  constructor(base: string, options?: ConnectOptions);
   publish(topic: string, value: unknown, options?: PublishOptions): Promise<Receipt>;
   subscribe(topic: string, options?: SubscribeOptions): Stream;
 }
 
 /** Without a base: the broker that this module came from. */
-export function connect(base?: string, options?: { key?: string }): Connection;
+export function connect(base?: string, options?: ConnectOptions): Connection;

@@ -5,7 +5,10 @@
 //   await mq.publish("orders", { id: 42 });
 //   for await (const message of mq.subscribe("orders", { start: "earliest" })) console.log(message.json());
 //
-// A stream that breaks comes back by itself and goes on behind the last message it had seen.
+// A stream that breaks comes back by itself and goes on behind the last message it had seen. A key
+// is never part of a URL. Where it expires soon, say how to get the next one:
+//
+//   const mq = connect("https://broker.example:7601", { key: () => fetch("/flint-key").then((r) => r.text()) });
 
 export class FlintError extends Error {
   constructor(status, kind, message, answer) {
@@ -42,6 +45,9 @@ export class Message {
   reject(reason = "rejected") {
     return this.#stream.settle({ reject: this.lease, reason });
   }
+  extend(seconds = 30) {
+    return this.#stream.settle({ extend: this.lease, lease: seconds });
+  }
 }
 
 // Errors that stay errors, however often one comes back.
@@ -68,11 +74,20 @@ class Stream {
 
   async #run() {
     let wait = 0;
+    let renewed = false;
+    const opened = () => {
+      wait = 0;
+      renewed = false;
+    };
     while (!this.#closed) {
       try {
-        const sse = this.options.transport === "sse";
-        await (sse ? this.#events(() => (wait = 0)) : this.#webSocket(() => (wait = 0)));
+        const key = await this.mq.key();
+        await (this.options.transport === "sse" ? this.#events(key, opened) : this.#webSocket(key, opened));
       } catch (error) {
+        if (isOfKey(error) && !renewed && this.mq.forgetKey()) {
+          renewed = true;
+          continue;
+        }
         if (error instanceof FlintError && (FINAL.has(error.status) || error.status === 0)) {
           this.#error = error;
           this.close();
@@ -94,10 +109,10 @@ class Stream {
     return query;
   }
 
-  async #events(opened) {
+  async #events(key, opened) {
     this.#abort = new AbortController();
     const url = this.mq.url(this.topic, "stream", this.#query());
-    const answer = await fetch(url, { headers: this.mq.headers(), signal: this.#abort.signal });
+    const answer = await fetch(url, { headers: withKey(key), signal: this.#abort.signal });
     if (!answer.ok) throw await failure(answer);
     opened();
     const decoder = new TextDecoder();
@@ -114,12 +129,12 @@ class Stream {
     }
   }
 
-  #webSocket(opened) {
+  #webSocket(key, opened) {
     return new Promise((resolve, reject) => {
-      const query = this.#query();
-      if (this.mq.key) query.key = this.mq.key;
-      const url = this.mq.url(this.topic, "stream", query).replace(/^http/, "ws");
-      const socket = (this.#socket = new WebSocket(url));
+      const url = this.mq.url(this.topic, "stream", this.#query()).replace(/^http/, "ws");
+      // What a browser lets a page send with a WebSocket besides the URL, which logs may keep.
+      const protocols = key ? ["flintmq", `key.${key}`] : [];
+      const socket = (this.#socket = new WebSocket(url, protocols));
       let isOpen = false;
       socket.onopen = () => {
         isOpen = true;
@@ -142,7 +157,7 @@ class Stream {
           try {
             const asked = await fetch(this.mq.url(this.topic, "stream", this.#query()), {
               method: "HEAD",
-              headers: this.mq.headers(),
+              headers: withKey(key),
             });
             if (FINAL.has(asked.status) && !this.options.group) return reject(await failure(asked));
             if (asked.status === 401 || asked.status === 403) return reject(await failure(asked));
@@ -160,7 +175,8 @@ class Stream {
       if (said.id !== null) this.lastId = said.id;
       this.#queue.push(new Message(said, this));
     } else if (said.missed) this.dropped += said.missed;
-    else if (said.settled) for (const lease of said.settled) this.#settled(lease);
+    else if (said.settled ?? said.extended)
+      for (const lease of said.settled ?? said.extended) this.#settled(lease);
     else if (said.error) {
       const error = new FlintError(0, said.error.kind, said.error.message, said);
       if (!said.lost) throw error;
@@ -176,7 +192,7 @@ class Stream {
   }
 
   settle(said) {
-    const lease = said.ack ?? said.nack ?? said.reject;
+    const lease = said.ack ?? said.nack ?? said.reject ?? said.extend;
     return new Promise((resolve, reject) => {
       if (this.#socket?.readyState !== 1)
         return reject(new FlintError(0, "Disconnected", "the stream is not connected"));
@@ -216,14 +232,47 @@ async function failure(answer) {
     const said = await answer.json();
     return new FlintError(answer.status, said.error.kind, said.error.message, said);
   } catch {
-    return new FlintError(answer.status, "HttpError", `HTTP ${answer.status}`);
+    const kind = answer.status === 401 ? "NotAuthenticated" : "HttpError";
+    return new FlintError(answer.status, kind, `HTTP ${answer.status}`);
   }
 }
 
+function withKey(key, headers = {}) {
+  return key ? { authorization: `Bearer ${key}`, ...headers } : headers;
+}
+
+const isOfKey = (error) => error instanceof FlintError && error.kind === "NotAuthenticated";
+
+function base64(bytes) {
+  let text = "";
+  for (let at = 0; at < bytes.length; at += 32768)
+    text += String.fromCharCode(...bytes.subarray(at, at + 32768));
+  return btoa(text);
+}
+
 export class Connection {
+  #key;
+  #known = null;
+
   constructor(base, { key } = {}) {
     this.base = base.replace(/\/$/, "");
-    this.key = key;
+    this.#key = key;
+  }
+
+  async key() {
+    if (typeof this.#key !== "function") return this.#key;
+    try {
+      return await (this.#known ??= this.#key());
+    } catch (error) {
+      this.#known = null;
+      throw error;
+    }
+  }
+
+  // Whether there is another one to ask for.
+  forgetKey() {
+    this.#known = null;
+    return typeof this.#key === "function";
   }
 
   url(topic, rest, query = {}) {
@@ -232,14 +281,10 @@ export class Connection {
     return `${this.base}/api/v1/topics/${encodeURIComponent(topic)}/${rest}${text && "?" + text}`;
   }
 
-  headers(more = {}) {
-    return this.key ? { authorization: `Bearer ${this.key}`, ...more } : more;
-  }
-
   async #post(url, body, headers = {}) {
     const answer = await fetch(url, {
       method: "POST",
-      headers: this.headers({ "content-type": "application/json", ...headers }),
+      headers: withKey(await this.key(), { "content-type": "application/json", ...headers }),
       body: JSON.stringify(body),
     });
     if (!answer.ok) throw await failure(answer);
@@ -250,13 +295,18 @@ export class Connection {
   async publish(topic, value, { attempts = 8, idempotencyKey, ...options } = {}) {
     const key = idempotencyKey ?? crypto.randomUUID?.() ?? `${Math.random()}${Math.random()}`;
     const said = value instanceof Uint8Array
-      ? { base64: btoa(String.fromCharCode(...value)) }
+      ? { base64: base64(value) }
       : typeof value === "string" ? { text: value } : { json: value };
     const headers = options.qos === 0 ? {} : { "idempotency-key": key };
+    let renewed = false;
     for (let attempt = 1; ; attempt++) {
       try {
         return await this.#post(this.url(topic, "messages"), { ...said, ...options }, headers);
       } catch (error) {
+        if (isOfKey(error) && !renewed && this.forgetKey()) {
+          renewed = true;
+          continue;
+        }
         if ((error instanceof FlintError && FINAL.has(error.status)) || attempt >= attempts)
           throw error;
         await sleep(Math.min(5000, 100 * 2 ** attempt));
