@@ -157,6 +157,16 @@ def _towards_zero(ahead: int, elapsed: int) -> int:
     return 0 if abs(ahead) <= AGREE_NS else min(max(-ahead, -most), most)
 
 
+async def pause(clock: Clock, seconds: float) -> None:
+    """Wait for so long, as this clock has it."""
+    over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    timer = clock.call_later(seconds, over.cancel)
+    try:
+        await asyncio.wait((over,))
+    finally:
+        timer.cancel()
+
+
 async def done_within(clock: Clock, future: asyncio.Future[Any], seconds: float) -> bool:
     """Wait for something up to so many seconds; whether it is done. If not, it goes on."""
     late: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -85,6 +85,8 @@ class WebhookState(msgspec.Struct, frozen=True, kw_only=True):
     dead: int = 0
     """Messages that became dead letters."""
     in_flight: int = 0
+    per_second: float = 0.0
+    """Messages delivered per second, over the last ten seconds."""
     last_status: int | None = None
     last_error: str = ""
     last_delivery_ms: int | None = None

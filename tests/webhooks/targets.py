@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
@@ -19,7 +19,7 @@ class Got:
 
 
 OK = b"HTTP/1.1 204 No Content\r\n\r\n"
-Answering = Callable[[Got], bytes | None]
+Answering = Callable[[Got], bytes | Iterator[bytes] | None]
 
 
 def answer(status: int, body: bytes = b"", *headers: str) -> bytes:
@@ -29,12 +29,15 @@ def answer(status: int, body: bytes = b"", *headers: str) -> bytes:
 
 @dataclass
 class Target:
-    """`answering` gives the bytes to answer with; None: say nothing; empty: hang up."""
+    """`answering` gives the bytes to answer with, also one after the other; None: say nothing;
+    empty: hang up."""
 
     answering: Answering = lambda got: OK
     got: list[Got] = field(default_factory=list)
     port: int = 0
     connections: int = 0
+    sent: int = 0
+    """Bytes that were taken from it."""
     _news: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
@@ -71,8 +74,10 @@ class Target:
                 elif not said:
                     return
                 else:
-                    writer.write(said)
-                    await writer.drain()
+                    for piece in [said] if isinstance(said, bytes) else said:
+                        writer.write(piece)
+                        await writer.drain()
+                        self.sent += len(piece)
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
         finally:
@@ -81,10 +86,14 @@ class Target:
 
 @asynccontextmanager
 async def target(
-    answering: Answering = lambda got: OK, *, port: int = 0, tls: ssl.SSLContext | None = None
+    answering: Answering = lambda got: OK,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    tls: ssl.SSLContext | None = None,
 ) -> AsyncIterator[Target]:
     made = Target(answering)
-    server = await asyncio.start_server(made._serve, "127.0.0.1", port, ssl=tls)
+    server = await asyncio.start_server(made._serve, host, port, ssl=tls)
     made.port = server.sockets[0].getsockname()[1]
     try:
         yield made

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from ipaddress import ip_network
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trustme
 
 import flintmq
+from flintmq.clock import Clock
 from flintmq.engine.broker import Broker
 from flintmq.testing import ManualClock
 from flintmq.webhook_model import WebhookState
@@ -32,9 +35,11 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @asynccontextmanager
 async def running(
-    tls: ssl.SSLContext | None = None, allowed: tuple[object, ...] = LOOPBACK
+    tls: ssl.SSLContext | None = None,
+    allowed: tuple[object, ...] = LOOPBACK,
+    clock: Clock | None = None,
 ) -> AsyncIterator[flintmq.Client]:
-    async with flintmq.connect("memory://") as mq:
+    async with flintmq.connect("memory://", clock=clock) as mq:
         broker = mq._broker
         assert isinstance(broker, Broker)
         runner = WebhookRunner(
@@ -116,6 +121,10 @@ async def test_without_retries_the_topic_says_how_often() -> None:
         await mq.publish("orders", b"bad")
         await state_when(mq, dead=1)
         assert len(there.got) == 2
+        await mq.configure_topic("orders", max_deliveries=3)
+        await mq.publish("orders", b"bad")
+        await state_when(mq, dead=2)
+        assert len(there.got) == 2 + 3
 
 
 async def test_while_the_target_is_down_messages_wait_and_their_attempts_do_not_count() -> None:
@@ -177,13 +186,77 @@ async def test_what_is_no_good_answer_is_a_failure_of_the_message(
         assert why in letter.reason
 
 
-async def test_an_answer_without_end_counts_by_its_status_and_costs_its_connection_only() -> None:
-    endless = b"HTTP/1.1 200 OK\r\ncontent-length: 10000000000\r\n\r\n" + bytes(1_000_000)
-    async with running() as mq, target(lambda got: endless) as there:
+async def test_of_an_answer_of_10_gb_only_the_status_is_read() -> None:
+    gigabytes = 10 * 1000**3
+
+    def endless(got: Got) -> Iterator[bytes]:
+        yield b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % gigabytes
+        for _ in range(gigabytes // 65_536):
+            yield bytes(65_536)
+
+    async with running() as mq, target(endless) as there:
         await webhook(mq, there.url, concurrency=1)
         await mq.publish_batch("orders", [b"1", b"2"])
         await state_when(mq, delivered=2)
         assert there.connections == 2
+        assert there.sent < 50_000_000  # what was on its way in the buffers of the system
+
+
+async def test_an_answer_that_does_not_come_to_its_end_counts_by_its_status() -> None:
+    def unfinished(got: Got) -> bytes:
+        return b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nabc"
+
+    async with running() as mq, target(unfinished) as there:
+        await webhook(mq, there.url, timeout=0.05)
+        await mq.publish("orders", b"1")
+        await state_when(mq, delivered=1)
+
+
+async def test_a_redirect_to_the_broker_s_own_network_reaches_nobody() -> None:
+    async with target() as inside:
+        to_inside = answer(307, b"", f"location: {inside.url}")
+        async with running() as mq, target(lambda got: to_inside) as there:
+            await webhook(mq, there.url, retries=1)
+            await mq.publish("orders", b"x")
+            await state_when(mq, dead=1)
+            [letter] = await mq.dead_letters("orders", "hook")
+            assert letter.reason == (
+                f"HTTP 307: redirects to {inside.url} are not followed; change the URL"
+            )
+        assert (len(there.got), inside.connections) == (2, 0)
+
+
+async def test_a_name_that_comes_to_mean_another_address_is_checked_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """127.0.0.2 is the public address here, and 127.0.0.1 the broker's own network."""
+    public, inside = "127.0.0.2", "127.0.0.1"
+    meant = [public]
+
+    def getaddrinfo(host: str, port: int, *_: object, **__: object) -> list[Any]:
+        assert host == "shop.example"
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (one, port)) for one in meant]
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    closing = answer(200, b"", "connection: close")  # the next message needs a new connection
+    async with (
+        running(allowed=(ip_network(f"{public}/32"),)) as mq,
+        target(lambda got: closing, host=public) as there,
+        target(host=inside, port=there.port) as secret,
+    ):
+        await webhook(mq, f"http://shop.example:{there.port}/")
+        await mq.publish("orders", b"1")
+        await state_when(mq, delivered=1)
+        for changed in ([inside], [public, inside]):
+            meant[:] = changed
+            await mq.publish("orders", b"2")
+            state = await state_when(mq, condition="down")
+            assert f"shop.example is at {inside}" in state.last_error
+            assert "webhook_networks" in state.last_error
+            meant[:] = [public]
+            await state_when(mq, condition="delivering", in_flight=0)
+        await state_when(mq, delivered=3)
+        assert (len(there.got), secret.connections) == (3, 0)
 
 
 async def test_an_address_of_the_broker_s_own_network_is_not_reached() -> None:
@@ -195,24 +268,30 @@ async def test_an_address_of_the_broker_s_own_network_is_not_reached() -> None:
         assert there.connections == 0
 
 
-async def test_a_certificate_is_verified_and_messages_wait_for_a_good_one() -> None:
+async def test_a_target_that_changes_its_certificate_is_down_until_it_has_a_good_one() -> None:
     good, bad = trustme.CA(), trustme.CA()
     trusting = ssl.create_default_context()
     good.configure_trust(trusting)
-    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    bad.issue_cert("localhost").configure_cert(server)
+
+    def served_by(authority: trustme.CA) -> ssl.SSLContext:
+        server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        authority.issue_cert("localhost").configure_cert(server)
+        return server
+
+    closing = answer(200, b"", "connection: close")
     async with running(tls=trusting) as mq:
-        async with target(tls=server) as there:
+        async with target(lambda got: closing, tls=served_by(good)) as there:
             to = there.url.replace("http://127.0.0.1", "https://localhost")
             await webhook(mq, to, retries=0)
-            await mq.publish("orders", b"x")
+            await mq.publish("orders", b"1")
+            await state_when(mq, delivered=1)
+        async with target(tls=served_by(bad), port=there.port) as other:
+            await mq.publish("orders", b"2")
             state = await state_when(mq, condition="down")
             assert "CERTIFICATE_VERIFY_FAILED" in state.last_error
-            assert there.got == []
-        renewed = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        good.issue_cert("localhost").configure_cert(renewed)
-        async with target(tls=renewed, port=there.port):
-            await state_when(mq, delivered=1)
+            assert other.got == []
+        async with target(tls=served_by(good), port=there.port):
+            await state_when(mq, delivered=2)
 
 
 async def test_messages_of_a_key_go_in_order_one_after_the_other() -> None:
@@ -231,12 +310,59 @@ async def test_messages_of_a_key_go_in_order_one_after_the_other() -> None:
 
 
 async def test_a_rate_spreads_requests_over_time() -> None:
-    async with running() as mq, target() as there:
-        await webhook(mq, there.url, rate=50.0)
+    clock = ManualClock()
+    async with running(clock=clock) as mq, target() as there:
+        await webhook(mq, there.url, rate=2.0)
+        await clock.advance(60)  # what was not used meanwhile is not made up for
         await mq.publish_batch("orders", [b"x"] * 5)
-        began = asyncio.get_running_loop().time()
-        await state_when(mq, delivered=5)
-        assert asyncio.get_running_loop().time() - began > 0.05  # as many at once would take none
+        for count in range(1, 6):
+            state = await state_when(mq, delivered=count)
+            await clock.advance(0.499)
+            assert len(there.got) == count
+            await clock.advance(0.001)
+        assert state.per_second == 2.5  # five, of which the first began to count
+
+
+async def test_while_the_target_is_down_one_alone_tries() -> None:
+    clock = ManualClock()
+    async with running(clock=clock) as mq, target(lambda got: answer(503)) as there:
+        await webhook(mq, there.url, concurrency=8, retries=0)
+        await mq.publish("orders", b"0")
+        await state_when(mq, condition="down")
+        await mq.publish_batch("orders", [b"1"] * 20)  # for whoever has been waiting
+        for _ in range(20):
+            await clock.settle()
+        assert len(there.got) == 1
+        there.answering = lambda got: OK
+        await clock.advance(1)  # more than until the next attempt
+        await state_when(mq, delivered=21, in_flight=0)
+        assert {got.headers["x-flint-delivery-count"] for got in there.got} == {"1"}
+
+
+async def test_a_trace_goes_on_at_the_target() -> None:
+    trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    async with running() as mq, target() as there:
+        await webhook(mq, there.url)
+        await mq.publish("orders", b"x", headers={"traceparent": trace})
+        [got] = await there.wait_for(1)
+        assert got.headers["traceparent"] == trace
+
+
+async def test_what_a_message_may_cost_is_known_without_asking_for_its_topic() -> None:
+    async with running() as mq, target(lambda got: answer(500)) as there:
+        await webhook(mq, there.url)
+        broker = mq._broker
+        asked: list[str] = []
+        topic_info = broker.topic_info
+
+        async def counted(name: str) -> flintmq.TopicInfo:
+            asked.append(name)
+            return await topic_info(name)
+
+        broker.topic_info = counted  # type: ignore[method-assign]
+        await mq.publish_batch("orders", [b"1", b"2", b"3"])
+        await state_when(mq, dead=3)
+        assert len(asked) <= 1  # for its id, once
 
 
 async def test_pausing_keeps_messages_and_deleting_keeps_the_group() -> None:

@@ -114,11 +114,11 @@ def ls(target: Target, topic: str | None, output: str) -> int:
     rows = [
         (
             *(one.topic, one.group, one.condition, f"{one.delivered:,}", f"{one.retried:,}"),
-            *(f"{one.dead:,}", one.url),
+            *(f"{one.dead:,}", f"{one.per_second:,.1f}", one.url),
         )
         for one in found
     ]
-    heads = ["TOPIC", "GROUP", "STATE", "DELIVERED", "RETRIED", "DEAD", "URL"]
+    heads = ["TOPIC", "GROUP", "STATE", "DELIVERED", "RETRIED", "DEAD", "PER S", "URL"]
     show(output, found, lambda: print_table(heads, rows) if rows else None)
     return 0
 

@@ -1,7 +1,8 @@
 """One webhook: its messages are polled, posted, and settled by what the target answers.
 
-While the target is up, `concurrency` workers deliver side by side. While it is down, one of them
-tries from time to time, and none of the others takes a message: what waits keeps its deliveries.
+While the target is up, `concurrency` workers deliver side by side; with a `rate`, they take their
+messages one after the other. While it is down, one of them tries from time to time, and the others
+put back what they have taken: what waits keeps its deliveries.
 """
 
 from __future__ import annotations
@@ -18,11 +19,14 @@ from typing import Any
 import httptools
 
 from ..client.client import Client
-from ..client.delivery import Delivery
+from ..client.delivery import Deliveries, Delivery
 from ..client.grips import RELEASE
 from ..client.retrying import Retrying
+from ..clock import pause
 from ..errors import Closed, FlintError, GroupNotFound, LeaseLost, NotLeader, TopicNotFound
+from ..model import TopicOptions
 from ..observe.logs import event, limited
+from ..observe.metrics import Meter
 from ..rows import Message
 from ..webhook_model import Webhook, WebhookAnswer, WebhookState
 from .addresses import AddressRefused, IpNetwork
@@ -55,11 +59,13 @@ class WebhookDelivery:
         self._target = PostTarget(webhook.url, allowed, tls)
         self._retrying = Retrying(webhook.retries, webhook.backoff, webhook.backoff_max)
         self._topic_id = 0
-        self._probing = asyncio.Lock()
+        self._options: TopicOptions | None = None
+        self._probing, self._pacing = asyncio.Lock(), asyncio.Lock()
         self._failures = 0
         """Attempts in a row that found the target down."""
         self._probe_at = self._send_at = 0.0
-        self.delivered = self.retried = self.dead = self.in_flight = 0
+        self._delivered = Meter()
+        self.retried = self.dead = self.in_flight = 0
         self._last: Verdict | None = None
         self._last_delivery_ms: int | None = None
         self._last_error = ""
@@ -72,6 +78,9 @@ class WebhookDelivery:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._target.close()
 
+    def topic_changed(self, options: TopicOptions | None) -> None:
+        self._options = options
+
     def state(self) -> WebhookState:
         webhook, last = self.webhook, self._last
         left = max(0.0, self._probe_at - self._mq.clock.monotonic())
@@ -80,7 +89,8 @@ class WebhookDelivery:
             group=webhook.group,
             url=webhook.url,
             condition="down" if self._failures else "delivering",
-            delivered=self.delivered,
+            delivered=self._delivered.total,
+            per_second=self._delivered.per_second(self._mq.clock.now_ms()),
             retried=self.retried,
             dead=self.dead,
             in_flight=self.in_flight,
@@ -95,11 +105,15 @@ class WebhookDelivery:
     async def _work(self) -> None:
         while True:
             try:
-                async with self._turn():
-                    await self._deliver_next()
+                async with self._turn() as may_take:
+                    for message in await self._take():
+                        if may_take():
+                            await self._deliver(message)
+                        else:
+                            await message._grip.settle(message.offset, RELEASE)
             except (TopicNotFound, GroupNotFound, NotLeader, Closed) as error:
                 self._last_error = str(error)
-                await asyncio.sleep(AGAIN_SECONDS)  # until whoever runs us has heard of it, too
+                await pause(self._mq.clock, AGAIN_SECONDS)  # until whoever runs us has heard, too
             except FlintError as error:
                 self._last_error = str(error)
                 limited(
@@ -110,7 +124,7 @@ class WebhookDelivery:
                     f"webhook {self._name} cannot go on: {error}",
                     **self._facts,
                 )
-                await asyncio.sleep(AGAIN_SECONDS)
+                await pause(self._mq.clock, AGAIN_SECONDS)
 
     @property
     def _name(self) -> str:
@@ -121,46 +135,55 @@ class WebhookDelivery:
         return {"topic": self.webhook.topic, "group": self.webhook.group}
 
     @asynccontextmanager
-    async def _turn(self) -> AsyncIterator[None]:
-        """Wait until a message may be taken: at once while the target is up and the rate allows."""
-        clock = self._mq.clock
-        if self.webhook.rate is not None:
-            now = clock.monotonic()
-            self._send_at = max(self._send_at, now)
-            wait, self._send_at = self._send_at - now, self._send_at + 1 / self.webhook.rate
-            if wait > 0:
-                await asyncio.sleep(wait)
+    async def _turn(self) -> AsyncIterator[Callable[[], bool]]:
+        """Wait until a message may be taken: at once while the target is up. What is yielded says
+        whether it may still be sent once it is there."""
         if not self._failures:
-            yield
+            yield lambda: not self._failures
             return
         async with self._probing:
-            if self._failures and (wait := self._probe_at - clock.monotonic()) > 0:
-                await asyncio.sleep(wait)
-            yield
+            if self._failures and (wait := self._probe_at - self._mq.clock.monotonic()) > 0:
+                await pause(self._mq.clock, wait)
+            yield lambda: True
 
-    async def _deliver_next(self) -> None:
+    async def _take(self) -> Deliveries:
+        """The next message, when there is one and the rate allows it."""
+        rate, clock = self.webhook.rate, self._mq.clock
+        if rate is None:
+            return await self._poll()
+        async with self._pacing:
+            if (wait := self._send_at - clock.monotonic()) > 0:
+                await pause(clock, wait)
+            found = await self._poll()
+            if found:
+                self._send_at = clock.monotonic() + 1 / rate
+            return found
+
+    async def _poll(self) -> Deliveries:
         webhook = self.webhook
         if not self._topic_id:
-            self._topic_id = (await self._mq.topic_info(webhook.topic)).id
-        found = await self._mq.poll(
+            info = await self._mq.topic_info(webhook.topic)
+            self._topic_id, self._options = info.id, info.options
+        return await self._mq.poll(
             webhook.topic,
             webhook.group,
             max=1,
             lease=webhook.timeout + LEASE_EXTRA_SECONDS,
             wait=POLL_SECONDS,
         )
-        for message in found:
-            self.in_flight += 1
-            try:
-                verdict = await self.post(message, message.delivery_count)
-                await self._settle(message, verdict)
-            except LeaseLost:
-                pass  # it is another's by now, who settles it
-            except asyncio.CancelledError:
-                message._grip.settle_nowait(message.offset, RELEASE)
-                raise
-            finally:
-                self.in_flight -= 1
+
+    async def _deliver(self, message: Delivery) -> None:
+        self.in_flight += 1
+        try:
+            verdict = await self.post(message, message.delivery_count)
+            await self._settle(message, verdict)
+        except LeaseLost:
+            pass  # it is another's by now, who settles it
+        except asyncio.CancelledError:
+            message._grip.settle_nowait(message.offset, RELEASE)
+            raise
+        finally:
+            self.in_flight -= 1
 
     async def post(self, message: Message, deliveries: int) -> Verdict:
         id = id_of(self._topic_id, message.partition, message.offset or 0)
@@ -200,8 +223,8 @@ class WebhookDelivery:
             self._last_error = verdict.error
         if verdict.fate is Fate.DELIVERED:
             await message.ack()
-            self.delivered += 1
             self._last_delivery_ms = self._mq.clock.now_ms()
+            self._delivered.add(1, self._last_delivery_ms)
             self._is_up()
         elif verdict.fate is Fate.FAILED:
             self._is_up()
@@ -213,10 +236,9 @@ class WebhookDelivery:
                 self._on_gone(self.webhook, verdict.error)
 
     async def _again_or_dead(self, message: Delivery, verdict: Verdict) -> None:
-        retries, count = self.webhook.retries, message.delivery_count
-        most = (await self._mq.topic_info(self.webhook.topic)).options.max_deliveries
-        is_last = count > retries if retries is not None else most is not None and count >= most
-        if is_last:
+        count = message.delivery_count
+        most = self._deliveries_max()
+        if most is not None and count >= most:
             await message.reject(verdict.error[:REASON_MAX])
             self.dead += 1
             event(
@@ -231,6 +253,11 @@ class WebhookDelivery:
         else:
             await message.nack(delay=max(self._retrying.delay(count), verdict.retry_after or 0.0))
             self.retried += 1
+
+    def _deliveries_max(self) -> int | None:
+        if self.webhook.retries is not None:
+            return self.webhook.retries + 1
+        return None if self._options is None else self._options.max_deliveries
 
     def _is_up(self) -> None:
         if self._failures:

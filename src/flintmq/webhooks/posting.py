@@ -125,12 +125,16 @@ class PostTarget:
         try:
             line.writer.write(data)
             read = 0
-            async with asyncio.timeout(seconds):
-                while not found.is_whole and read < ANSWER_BYTES_MAX:
-                    if (got := await line.reader.read(READ_BYTES)) == b"":
-                        break
-                    read += len(got)
-                    found.parser.feed_data(got)
+            try:
+                async with asyncio.timeout(seconds):
+                    while not found.is_whole and read < ANSWER_BYTES_MAX:
+                        if (got := await line.reader.read(READ_BYTES)) == b"":
+                            break
+                        read += len(got)
+                        found.parser.feed_data(got)
+            except (TimeoutError, ConnectionError):
+                if not found.has_head:
+                    raise
             if not found.has_head:
                 if read >= ANSWER_BYTES_MAX:
                     raise AnswerTooLong

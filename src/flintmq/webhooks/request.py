@@ -11,6 +11,7 @@ from .. import __version__
 from ..rows import Message
 from ..webhook_model import Webhook, secret_bytes
 
+TRACE = ("traceparent", "tracestate")
 DEFAULT_TYPE = "application/octet-stream"
 _PLAIN = " !#$&'()*+,-./:;<=>?@[]^_`{|}~\""
 
@@ -45,7 +46,9 @@ def headers_of(
     if message.key is not None:
         found.append(("x-flint-key", shown(message.key)))
     for name, value in (message.headers or {}).items():
-        found.append((f"x-flint-header-{quote(name, safe='')}", shown(value)))
+        # A trace goes on at the target, under the names it is looked for.
+        header = name if name in TRACE else f"x-flint-header-{quote(name, safe='')}"
+        found.append((header, shown(value)))
     found += webhook.headers.items()
     return found
 

@@ -13,7 +13,7 @@ import msgspec
 from ..batch import BatchBuilder
 from ..client.client import Client
 from ..errors import InvalidRequest, WebhookNotFound
-from ..model import Definition
+from ..model import Definition, TopicOptions
 from ..observe.logs import event
 from ..rows import Message, Origin
 from ..webhook_model import (
@@ -58,6 +58,7 @@ class WebhookRunner:
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         definitions.on_change.append(self._defined)
+        mq._broker.on_topic_changed(self._topic_changed)
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._keep_up())
@@ -77,6 +78,11 @@ class WebhookRunner:
     def _defined(self, kind: str) -> None:
         if kind == KIND:
             self._changed.set()
+
+    def _topic_changed(self, topic: str, options: TopicOptions | None) -> None:
+        for (of, _), (_, delivery) in self._running.items():
+            if of == topic:
+                delivery.topic_changed(options)
 
     async def _keep_up(self) -> None:
         while True:
