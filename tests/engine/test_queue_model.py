@@ -163,6 +163,8 @@ class EngineModel(RuleBasedStateMachine):
         self.granted: list[tuple[int, list[int]]] = []
         self.keeps: int | None = None
         self.holder = 0
+        self.before_restart = -1
+        """The last token that was granted before the process ended."""
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:
         return self.loop.run_until_complete(work)
@@ -308,7 +310,12 @@ class EngineModel(RuleBasedStateMachine):
         self.look_at_the_log()
         token, offsets = self.some(chance)
         mine = self.naive.finish(token, offsets)
-        self.settled_as(self.member.reject([(token, ranges_of(offsets))], "no"), offsets, mine)
+        done = []
+        if token <= self.before_restart:  # the answer may have been lost with the process
+            done = [o for o in offsets if o not in self.naive.entries]
+            done = [o for o in done if o not in mine and not self.is_given(o, token)]
+        work = self.member.reject([(token, ranges_of(offsets))], "no")
+        self.settled_as(work, offsets, mine + done)
         for offset in mine:
             self.naive.bury(offset)
 
@@ -383,6 +390,7 @@ class EngineModel(RuleBasedStateMachine):
         self.naive.expire(0.0)
         self.naive.given.clear()
         self.naive.void.clear()
+        self.before_restart = max((token for token, _ in self.granted), default=-1)
         self.run(self._join())
 
     async def _open_again(self, disk: SimulatedFileSystem | None) -> None:

@@ -98,10 +98,7 @@ class RollingRestart:
         text = self._hook.replace("{node}", shlex.quote(node.name))
         text = text.replace("{host}", shlex.quote(host))
         process = await asyncio.create_subprocess_shell(
-            text,
-            stdin=asyncio.subprocess.DEVNULL,
-            env={**os.environ, "FLINTMQ_NODE": node.name},
-            start_new_session=True,
+            text, stdin=asyncio.subprocess.DEVNULL, start_new_session=True
         )
         try:
             code = await process.wait()
