@@ -116,6 +116,7 @@ OTHER_VARIABLES = frozenset(
         "FLINTMQ_TLS_VERIFY",
         "FLINTMQ_PURE",
         "FLINTMQ_PYZ_CACHE",
+        "FLINTMQ_SPARK_PARALLELISM",  # set for Spark's workers by the driver
     }
 )
 """Variables of clients, commands and the single-file build."""
