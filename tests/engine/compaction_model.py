@@ -42,6 +42,7 @@ def small_sizes() -> Iterator[None]:
         patch.setattr(compacting, "DROP_ROWS_MIN", DROP_ROWS_MIN)
         patch.setattr(compacting, "COMMAND_ROWS", 16)
         patch.setattr(rewriting, "DROPPED_MIN", 3)
+        patch.setattr(rewriting, "GARBAGE_BYTES", 500)
         patch.setattr(rewriting, "SMALL_BYTES", 200)
         patch.setattr(rewriting, "SMALL_MAX", 3)
         patch.setattr(rewriting, "NEAR_ROWS", 1)

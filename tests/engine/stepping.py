@@ -45,6 +45,7 @@ def small_sizes() -> Iterator[None]:
         patch.setattr(compacting, "LOOK_ROWS", 3)
         patch.setattr(compacting, "DROP_ROWS_MIN", 3)
         patch.setattr(rewriting, "DROPPED_MIN", 2)
+        patch.setattr(rewriting, "GARBAGE_BYTES", 0)
         yield
 
 

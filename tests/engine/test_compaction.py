@@ -9,6 +9,7 @@ import pytest
 
 import flintmq
 from flintmq.broker_api import Fetch
+from flintmq.engine import rewriting
 from flintmq.engine.broker import Broker
 from flintmq.storage.topic_log import TopicLog
 
@@ -74,3 +75,56 @@ async def test_a_search_by_time_and_a_fetch_pass_over_holes(tmp_path: Path) -> N
                     assert first <= offset
             fetched = await broker.fetch(Fetch(TOPIC, 1, max_rows=10_000))
             assert fetched.position > 300
+
+
+async def _updates(mq: flintmq.Client, count: int) -> None:
+    for start in range(0, count, 20):
+        numbers = range(start, start + 20)
+        await mq.publish_batch(TOPIC, [b"x" * 50] * 20, key=[f"k{n % 5}" for n in numbers])
+
+
+async def test_what_is_dropped_before_a_checkpoint_never_comes_to_the_disk(tmp_path: Path) -> None:
+    with small_sizes():
+        async with flintmq.connect(f"file://{tmp_path}/data", fsync="never") as mq:
+            await mq.create_topic(TOPIC, compact="key")
+            await mq.publish(TOPIC, b"first", key="pinned")
+            await _updates(mq, 1000)
+            broker = mq._broker
+            assert isinstance(broker, Broker)
+            await broker.settled()
+            await broker.host.checkpoint()
+            log = broker.shard.topics[TOPIC].log
+            assert isinstance(log, TopicLog)
+            (section,) = log.sections
+            assert (section.base, section.next) == (0, 1001)
+            assert section.size < 10_000, "of 50,000 bytes"
+        async with flintmq.connect(f"file://{tmp_path}/data") as mq, mq.reader(TOPIC) as reader:
+            rows = await reader.read_batch(10_000, timeout=0)
+            assert (rows[0].value, rows[-1].offset) == (b"first", 1000)
+
+
+async def test_sections_are_written_anew_once_there_is_enough_to_be_gained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with small_sizes():
+        monkeypatch.setattr(rewriting, "GARBAGE_BYTES", 1 << 40)
+        monkeypatch.setattr(rewriting, "SMALL_BYTES", 0)
+        async with flintmq.connect(f"file://{tmp_path}/data", fsync="never") as mq:
+            await mq.create_topic(TOPIC, compact="key")
+            await mq.publish(TOPIC, b"first", key="pinned")
+            broker = mq._broker
+            assert isinstance(broker, Broker)
+            for _ in range(4):
+                await mq.publish_batch(TOPIC, [b"x" * 50] * 5, key=[f"k{n}" for n in range(5)])
+                await broker.host.checkpoint()
+            await _updates(mq, 100)
+            await broker.settled()
+            log = broker.shard.topics[TOPIC].log
+            assert isinstance(log, TopicLog)
+            before = [section.file for section in log.sections]
+            await broker.host.checkpoint()
+            assert [section.file for section in log.sections[:4]] == before
+            monkeypatch.setattr(rewriting, "GARBAGE_BYTES", 100)
+            await _updates(mq, 20)
+            await broker.host.checkpoint()
+            assert not {section.file for section in log.sections} & set(before)

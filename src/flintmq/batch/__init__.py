@@ -32,6 +32,7 @@ from .format import RowSource as RowSource
 from .format import key_hash as key_hash
 from .hole import HoleBatch as HoleBatch
 from .hole import hole as hole
+from .keys import all_have_keys as all_have_keys
 from .keys import empty_rows as empty_rows
 from .keys import keys_of as keys_of
 from .record_batch import DecodeCache as DecodeCache

@@ -26,7 +26,7 @@ from ..storage.segment_store import SegmentStore
 from ..storage.segments import Section, SegmentWriter, cause_of, is_damage, joined
 from ..storage.topic_log import TopicLog
 from .recovery import RecoveryPace
-from .rewriting import Rewriter, Rewritten, Sparse
+from .rewriting import FIRST_LEFT_MAX, Rewriter, Rewritten, Sparse, Thinner
 from .staged_segments import note_written, states_of, write_staged
 from .state.memory_log import CHUNK_BYTES, CHUNK_ROWS
 from .state.producers import ProducerSnapshot
@@ -260,8 +260,8 @@ class Checkpoints:
         if isinstance(log, TopicLog):
             log.drop_sections(len(log.sections_to_drop()))
             is_compact = topic.options.compact is not None
-            if is_compact and topic.discarded is not None and log.sections:
-                gone = OffsetSet.from_chunks(topic.discarded.to_chunks())
+            gone = topic.discarded.copy() if is_compact and topic.discarded else None
+            if gone is not None:
                 whole = [section for section in log.sections if not log.is_damaged(section)]
                 if len(whole) == len(log.sections):
                     plan.sparse.append(Sparse(id, log, whole, gone))
@@ -273,7 +273,7 @@ class Checkpoints:
                     small += 1
                 merge = small if small >= SHARED_SECTIONS_MAX else 0
                 merged = log.sections[-merge:] if merge else []
-                plan.flushes.append(Flush(id, log, tail, merge, merged))
+                plan.flushes.append(Flush(id, log, tail, merge, merged, gone))
             if topic.producers:
                 plan.windows[id] = topic.producers.snapshot()
         plan.states.append(stored_topic(topic))
@@ -286,7 +286,8 @@ class Checkpoints:
             if staged_file is not None:
                 filesystem.sync_directory(SEGMENTS)
             stages = states_of(plan.staging, staged_file)
-            rewritten = [one for sparse in plan.sparse for one in self._rewriter.rewrite(sparse)]
+            self._rewriter.forget(plan.deleted, ())
+            rewritten = self._rewriter.rewrite(plan.sparse)
             sections, merged, found = self._write_segments(plan.flushes)
             if rewritten:
                 filesystem.sync_directory(SEGMENTS)
@@ -320,6 +321,7 @@ class Checkpoints:
         was found damaged: then it takes the place of none."""
         sections: dict[int, Section] = {}
         merged: dict[int, int] = {}
+        garbage: dict[int, int] = {}
         all_found: list[FoundDamage] = []
         shared: SegmentWriter | None = None
         own: SegmentWriter | None = None
@@ -335,12 +337,20 @@ class Checkpoints:
                     writer = own = self._new_segment()
                 else:
                     writer = shared = shared or self._new_segment()
+                gone = flush.gone or OffsetSet()
+                thinner = Thinner(writer, flush.topic, gone, FIRST_LEFT_MAX)
                 for batch in joined([*earlier, *flush.tail], CHUNK_ROWS, CHUNK_BYTES):
-                    writer.add(flush.topic, batch)
+                    thinner.add(batch)
+                thinner.end()
+                garbage[flush.topic] = thinner.garbage
                 if writer is own:
                     sections.update(writer.seal())
             if shared is not None:
                 sections.update(shared.seal())
+            for flush in flushes:
+                if flush.gone is not None:
+                    section = sections[flush.topic] = flush.whole(sections[flush.topic])
+                    self._rewriter.written(section, flush.gone, garbage[flush.topic])
         finally:
             for opened in (own, shared):
                 if opened is not None:
@@ -406,6 +416,7 @@ class Checkpoints:
 
     def forget_obsolete(self) -> None:
         self.litter = list(self.manifest.head.obsolete)
+        self._rewriter.forget((), self.litter)
         for name in self.litter:
             self._kept.store.forget(name)
 
@@ -416,6 +427,18 @@ class Flush(NamedTuple):
     tail: list[RecordBatch]
     merge: int
     merged: list[Section]
+    gone: OffsetSet | None
+    """What is not written, of a compacted topic."""
+
+    def whole(self, section: Section) -> Section:
+        """The section reaches from the first to the last message, whatever is left of them."""
+        first, last = self.tail[0], self.tail[-1]
+        return section._replace(
+            base=first.base_offset,
+            next=last.base_offset + last.row_count,
+            first_time=first.time(0),
+            last_time=last.time(last.row_count - 1),
+        )
 
 
 @dataclass(slots=True)

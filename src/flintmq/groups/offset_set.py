@@ -198,6 +198,10 @@ class OffsetSet:
         number = max(self._chunks)
         return (number << SHIFT) + self._chunks[number].bit_length()
 
+    def bitmap(self, number: int) -> int:
+        """The bits of one chunk."""
+        return self._chunks.get(number, 0)
+
     def first_missing(self, offset: int) -> int:
         """The first offset from this one on that is not in the set."""
         chunks = self._chunks
@@ -313,6 +317,12 @@ class OffsetSet:
         return [number for number in self._chunks if low <= number < high]
 
     # --- storing
+
+    def copy(self) -> OffsetSet:
+        """As it is now. A chunk that changes is another int."""
+        made = OffsetSet()
+        made._chunks, made._count = self._chunks.copy(), self._count
+        return made
 
     def to_chunks(self) -> Chunks:
         return [
