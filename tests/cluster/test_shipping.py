@@ -327,3 +327,30 @@ async def test_a_checkpoint_from_which_the_log_does_not_go_on_is_not_offered(
 
     await cluster.until(lambda: sender.shipment is not None, "another is kept")
     assert sender.shipment.offer.index > early
+
+
+async def test_where_one_is_refused_and_nobody_publishes_there_is_a_later_one(
+    cluster: Cluster,
+) -> None:
+    """The log of who needs it goes on beyond it with what was never committed (seed 801005)."""
+    leader = await cluster.led()
+    await publish(leader.broker, b"one")
+    await leader.local.host.checkpoint()
+    assert leader._shipping is not None
+    sender = leader._shipping.sender
+    peer = next(id for id in cluster.ids if id != leader.id)
+    for _ in range(3):
+        sender.needed_by([peer])
+        await cluster.until(lambda: sender.shipment is not None, "it is offered")
+        assert sender.shipment is not None
+        refused = sender.shipment.offer.index
+        sender.ended(peer, ShipEnd(0, refused, False))
+
+        def is_a_later_one(refused: int = refused) -> bool:
+            sender.needed_by([peer])  # as the log tells again and again
+            return sender.shipment is not None and sender.shipment.offer.index > refused
+
+        await cluster.until(is_a_later_one, "a later one")
+    await publish(leader.broker, b"two")
+    await same(cluster)
+    assert await values(leader.broker) == [b"one", b"two"]

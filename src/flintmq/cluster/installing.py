@@ -4,6 +4,7 @@ was taken becomes the state of the shard.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from ..engine.checkpoints import aside
@@ -27,11 +28,21 @@ class Driving(Protocol):
 
 class Shipping:
     def __init__(
-        self, kept: KeptShard, send: SendShipping, node: Driving, bytes_per_second: int
+        self,
+        kept: KeptShard,
+        send: SendShipping,
+        node: Driving,
+        go_on: Callable[[], object],
+        bytes_per_second: int,
     ) -> None:
         self._kept, self._node = kept, node
         self.sender = CheckpointSender(
-            kept, send, self._hold, self._has_behind, bytes_per_second=bytes_per_second
+            kept,
+            send,
+            self._hold,
+            self._has_behind,
+            go_on,
+            bytes_per_second=bytes_per_second,
         )
         self.receiver = CheckpointReceiver(kept, send, self._install)
         self._is_closed = False

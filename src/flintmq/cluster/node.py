@@ -155,7 +155,8 @@ class ClusterNode:
         self.members.follow()
         kept = self.local.host.kept[0]
         self._host = self._driven()
-        self._shipping = Shipping(kept, self._transport.send_shipping, self, self._snapshot_rate)
+        send, go_on = self._transport.send_shipping, self._log.go_on
+        self._shipping = Shipping(kept, send, self, go_on, self._snapshot_rate)
         on_failed = self.local.host.on_failed
 
         def failed(error: FlintError) -> None:

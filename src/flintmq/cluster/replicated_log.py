@@ -138,6 +138,14 @@ class ReplicatedLog:
             self._on_written.append((self._last, on_written))
         return LogEntry(self._last, self.term, len(data))
 
+    def go_on(self) -> None:
+        """Submit an entry that says nothing."""
+        if self.leads:
+            if not self.gathered and not self._is_held:
+                self.on_gathered()
+            self.gathered.append(b"")
+            self._last += 1
+
     def others_entry(self) -> None:
         """An entry that is no command was proposed behind what was submitted."""
         self._last += 1

@@ -4,6 +4,9 @@ checkpoint of who leads, file by file.
 The offer names the list of the files; the other node asks for its chunks, then for theirs. While
 somebody asks, the files stay where they are and the log is kept from the checkpoint on: so whoever
 has it goes on with entries. All together send no more than a rate.
+
+A node may refuse it: its log goes on beyond the checkpoint, with entries that were never committed.
+Then a later one is written, for which there is one more entry where nothing else was published.
 """
 
 from __future__ import annotations
@@ -59,12 +62,14 @@ class CheckpointSender:
         send: SendShipping,
         hold: Callable[[int | None], object],
         has_behind: Callable[[int], bool],
+        go_on: Callable[[], object],
         *,
         bytes_per_second: int = BYTES_PER_SECOND,
     ) -> None:
         """`hold(index)`: keep the log from there on; None: no longer. `has_behind(index)`: whether
-        the log goes on from there."""
+        the log goes on from there. `go_on()`: have one more entry in it."""
         self._kept, self._send, self._hold, self._has_behind = kept, send, hold, has_behind
+        self._go_on, self._refused = go_on, 0
         self._rate = bytes_per_second
         self._free_at = 0.0
         self.shipment: Shipment | None = None
@@ -106,6 +111,8 @@ class CheckpointSender:
 
     def ended(self, peer: int, end: ShipEnd) -> None:
         if self.shipment is not None and end.checkpoint == self.shipment.offer.index:
+            if not end.is_done:
+                self._refused = end.checkpoint
             self._heard.pop(peer, None)
             if not self._heard:
                 self._release()
@@ -119,6 +126,27 @@ class CheckpointSender:
     # --- what is kept
 
     async def _make(self) -> None:
+        try:
+            if await self._is_of_use():
+                await self._keep_last()
+        except FlintError as error:
+            self._tell_failed(error)
+        finally:
+            self._making = None
+
+    async def _is_of_use(self) -> bool:
+        """Whether there is a checkpoint behind the one that was refused."""
+        checkpoints, refused = self._kept.checkpoints, self._refused
+        if checkpoints.manifest.head.checkpoint > refused:
+            return True
+        if self._kept.shard.proposer.applied <= refused:
+            if self._kept.log.index <= refused:
+                self._go_on()
+            return False  # we are told again, also when that is applied
+        await checkpoints.checkpoint()
+        return True
+
+    async def _keep_last(self) -> None:
         kept = self._kept
         # In one step: from here on no checkpoint removes these files.
         manifest = kept.checkpoints.manifest.whole()
@@ -128,15 +156,9 @@ class CheckpointSender:
         try:
             names = sorted(pinned)
             offer, data = await aside(kept.host, self._listed, manifest, names)
-        except FlintError as error:
-            self._unpin(pinned)
-            self._tell_failed(error)
-            return
-        except asyncio.CancelledError:
+        except BaseException:
             self._unpin(pinned)
             raise
-        finally:
-            self._making = None
         self.shipment = Shipment(offer, data, names, pinned)
         self._look_later()
 
