@@ -3,9 +3,14 @@
     .venv/bin/python -m benchmarks.http_streams --clients 2000 --messages 50 --rounds 3
 
 A real `flintmq serve` with `--http-cpu-share 1`, and the clients in a process of their own. Memory
-is what is resident (/proc, so Linux only). Fan-out counts messages that have arrived at clients;
-the bare loop writes the bytes of one such message to as many sockets, with nothing else to do, and
-its clients count the same way. One table and one JSON line.
+is what is resident (/proc, so Linux only). Fan-out counts messages that have arrived at clients:
+
+    single   one message is published, and the next when all clients have it
+    burst    all are published at once
+
+The bare loop writes as many bytes to as many sockets, with nothing else to do, and its clients
+count the same way: of a burst, it writes all to a client at once, which no broker can do better.
+One table and one JSON line.
 """
 
 from __future__ import annotations
@@ -69,6 +74,8 @@ class StreamClient(asyncio.Protocol):
                 return
             self._is_open, self._rest = True, rest
             self._counts.opened += 1
+            data = rest
+        self._counts.bytes += len(data)
         self._counts.arrived += self._events() if self._kind == "sse" else self._frames()
 
     def _events(self) -> int:
@@ -101,7 +108,7 @@ class Counts:
     """Of all clients of the process together."""
 
     def __init__(self) -> None:
-        self.opened = self.arrived = self.lost = 0
+        self.opened = self.arrived = self.lost = self.bytes = 0
         self.failed: list[str] = []
 
 
@@ -127,7 +134,7 @@ def clients(kind: Kind, port: int, count: int, pipe: Connection) -> None:
                 counts.arrived < wanted and counts.lost == 0 and time.monotonic() < give_up
             ):
                 await asyncio.sleep(0.001)
-            pipe.send((counts.arrived, counts.lost))
+            pipe.send((counts.arrived, counts.lost, counts.bytes))
 
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(run())
@@ -150,11 +157,13 @@ def opened(kind: Kind, port: int, count: int) -> Iterator[Connection]:
         process.join()
 
 
-def wait_arrived(pipe: Connection, wanted: int) -> None:
+def wait_arrived(pipe: Connection, wanted: int) -> int:
+    """How many bytes have come since the begin."""
     pipe.send(wanted)
-    arrived, lost = pipe.recv()
+    arrived, lost, size = pipe.recv()
     if arrived != wanted or lost:
         raise RuntimeError(f"{arrived:,} of {wanted:,} messages arrived; {lost} streams ended")
+    return int(size)
 
 
 @contextmanager
@@ -164,7 +173,9 @@ def broker(connections: int) -> Iterator[tuple[subprocess.Popen[str], str, int]]
         command = [sys.executable, "-m", "flintmq.cli", "serve", "--data-dir", directory]
         command += ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--http-cpu-share", "1"]
         command += ["--http-max-connections", str(connections + 10)]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
         assert process.stdout is not None
         try:
             url, http, _ = process.stdout.readline().split("ready at ")[1].split(", ", 2)
@@ -184,45 +195,64 @@ def processor_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def measured(kind: Kind, count: int, messages: int) -> dict[str, float]:
-    """Memory of idle clients, then `messages` published one after the other to all of them."""
+class Fan:
+    """Publishes to all streams of a broker, and says what that took."""
+
+    def __init__(self, process: int, pipe: Connection, mq: flintmq.Client, count: int) -> None:
+        self._process, self._pipe, self._mq, self._count = process, pipe, mq, count
+        self._wanted = 0
+
+    async def lot(self, number: int) -> int:
+        """That many at once, and wait for them."""
+        await asyncio.gather(*(self._mq.publish("fan", b"x" * 100) for _ in range(number)))
+        self._wanted += number * self._count
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(None, wait_arrived, self._pipe, self._wanted)
+
+    async def timed(self, lots: list[int]) -> tuple[float, float]:
+        """Messages a second, and what each cost the broker in microseconds of the processor."""
+        spent, start = processor_seconds(self._process), time.perf_counter()
+        for number in lots:
+            await self.lot(number)
+        seconds = time.perf_counter() - start
+        used = processor_seconds(self._process) - spent
+        total = sum(lots) * self._count
+        return total / seconds, used * 1e6 / total
+
+
+async def measured(kind: Kind, count: int, messages: int) -> dict[str, float]:
+    """Memory of idle clients, then what is published to all of them."""
     with broker(count) as (process, url, port):
-
-        async def publish(number: int) -> None:
-            async with flintmq.connect(url) as mq:
-                for _ in range(number):
-                    await mq.publish("fan", b"x" * 100)
-
-        async def make() -> None:
-            async with flintmq.connect(url) as mq:
-                await mq.create_topic("fan", storage="memory")
-
-        asyncio.run(make())
-        time.sleep(QUIET_SECONDS)
-        before = resident_kib(process.pid)
-        with opened(kind, port, count) as pipe:
-            time.sleep(QUIET_SECONDS)
-            figures = {"KiB each": (resident_kib(process.pid) - before) / count}
-            spent, start = processor_seconds(process.pid), time.perf_counter()
-            asyncio.run(publish(messages))
-            wait_arrived(pipe, messages * count)
-            figures["messages/s"] = messages * count / (time.perf_counter() - start)
-            used = processor_seconds(process.pid) - spent
-            figures["broker us each"] = used * 1e6 / (messages * count)
-            figures["KiB each after"] = (resident_kib(process.pid) - before) / count
-        return figures
+        async with flintmq.connect(url) as mq:
+            await mq.create_topic("fan", storage="memory")
+            await asyncio.sleep(QUIET_SECONDS)
+            before = resident_kib(process.pid)
+            with opened(kind, port, count) as pipe:
+                await asyncio.sleep(QUIET_SECONDS)
+                figures = {"KiB each": (resident_kib(process.pid) - before) / count}
+                fan = Fan(process.pid, pipe, mq, count)
+                figures["bytes"] = await fan.lot(1) / count
+                single, burst = [1] * messages, [messages] * 4
+                figures["single/s"], figures["single us"] = await fan.timed(single)
+                figures["burst/s"], figures["burst us"] = await fan.timed(burst)
+                figures["KiB after"] = (resident_kib(process.pid) - before) / count
+            return figures
 
 
-def one_message(kind: Kind) -> bytes:
-    """What the broker writes for one message of a fan-out, as the bare loop will write it."""
-    body = json.dumps({"value": "x" * 100, "pad": "y" * 280}, separators=(",", ":")).encode()
-    if kind == "sse":
+def one_message(kind: Kind, size: int) -> bytes:
+    """As many bytes as the broker writes for one message, as the bare loop will write them."""
+    body = b"y" * size
+    while True:
         event = b"id: 0\ndata: " + body + b"\n\n"
-        return b"%x\r\n%b\r\n" % (len(event), event)
-    return bytes([0x81, 126]) + len(body).to_bytes(2, "big") + body
+        made = b"%x\r\n%b\r\n" % (len(event), event)
+        if kind == "ws":
+            made = bytes([0x81, 126]) + len(body).to_bytes(2, "big") + body
+        if len(made) <= size:
+            return made
+        body = body[: -(len(made) - size)]
 
 
-def bare_loop(kind: Kind, messages: int, pipe: Connection) -> None:
+def bare_loop(kind: Kind, size: int, pipe: Connection) -> None:
     """A server that does nothing but write the same bytes to every client that is there."""
 
     class Writer(asyncio.Protocol):
@@ -239,33 +269,46 @@ def bare_loop(kind: Kind, messages: int, pipe: Connection) -> None:
         loop = asyncio.get_running_loop()
         server = await loop.create_server(Writer, "127.0.0.1", 0, backlog=1024)
         pipe.send(server.sockets[0].getsockname()[1])
-        data = one_message(kind)
-        await loop.run_in_executor(None, pipe.recv)
-        for _ in range(messages):
+        data = one_message(kind, size)
+        while (number := await loop.run_in_executor(None, pipe.recv)) is not None:
+            lot = data * number
             for transport in transports:
-                transport.write(data)
-            await asyncio.sleep(0)
-        await loop.run_in_executor(None, pipe.recv)
+                transport.write(lot)
 
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(run())
 
 
-def bare(kind: Kind, count: int, messages: int) -> float:
+def bare(kind: Kind, count: int, messages: int, size: int) -> dict[str, float]:
     ours, theirs = multiprocessing.Pipe()
     process = multiprocessing.get_context("spawn").Process(
-        target=bare_loop, args=(kind, messages, theirs), daemon=True
+        target=bare_loop, args=(kind, size, theirs), daemon=True
     )
     process.start()
     try:
         with opened(kind, ours.recv(), count) as pipe:
-            start = time.perf_counter()
-            ours.send("begin")
-            wait_arrived(pipe, messages * count)
-            return messages * count / (time.perf_counter() - start)
+            figures = {}
+            wanted = 0
+            for name, lots in (("bare single", [1] * messages), ("bare burst", [messages] * 4)):
+                spent, start = processor_seconds(process.pid or 0), time.perf_counter()
+                for number in lots:
+                    ours.send(number)
+                    wanted += number * count
+                    wait_arrived(pipe, wanted)
+                total = sum(lots) * count
+                figures[f"{name}/s"] = total / (time.perf_counter() - start)
+                used = processor_seconds(process.pid or 0) - spent
+                figures[f"{name} us"] = used * 1e6 / total
+            return figures
     finally:
         process.terminate()
         process.join()
+
+
+NAMES = (
+    "KiB each", "KiB after", "bytes", "single/s", "bare single/s", "single us", "bare single us",
+    "burst/s", "bare burst/s", "burst us", "bare burst us",
+)  # fmt: skip
 
 
 def main() -> None:
@@ -276,18 +319,20 @@ def main() -> None:
     options = parser.parse_args()
     facts = machine()
     print(f"{options.clients:,} clients, 1:{options.clients:,} fan-out; {machine_line(facts)}\n")
-    names = ("KiB each", "KiB each after", "messages/s", "broker us each", "bare/s", "of bare")
-    print(f"{'':6}" + "".join(f"{name:>17}" for name in names))
+    print(f"{'':4}" + "".join(f"{name:>15}" for name in NAMES) + f"{'single x':>10}{'burst x':>9}")
     result: dict[str, object] = {"benchmark": "http_streams", "clients": options.clients}
     for kind in KINDS:
         rounds = []
         for _ in range(options.rounds):
-            figures = measured(kind, options.clients, options.messages)
-            figures["bare/s"] = bare(kind, options.clients, options.messages)
-            figures["of bare"] = figures["messages/s"] / figures["bare/s"]
+            figures = asyncio.run(measured(kind, options.clients, options.messages))
+            size = round(figures["bytes"])
+            figures |= bare(kind, options.clients, options.messages, size)
+            for name in ("single", "burst"):
+                figures[f"{name} x"] = figures[f"{name}/s"] / figures[f"bare {name}/s"]
             rounds.append(figures)
-        found = {name: median(one[name] for one in rounds) for name in names}
-        print(f"{kind:6}" + "".join(f"{found[name]:>17,.2f}" for name in names))
+        found = {name: median(one[name] for one in rounds) for name in rounds[0]}
+        shown = "".join(f"{found[name]:>15,.1f}" for name in NAMES)
+        print(f"{kind:4}{shown}{found['single x']:>10.2f}{found['burst x']:>9.2f}")
         result[kind] = found
     print(json.dumps({**result, "machine": facts}))
 

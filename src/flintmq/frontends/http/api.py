@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
+from itertools import chain
 from typing import Any, NamedTuple
 from urllib.parse import unquote_to_bytes
 
@@ -281,6 +282,11 @@ class Api:
         for route in routes:
             words = tuple((PREFIX + route.path).strip("/").split("/"))
             self._routes.setdefault(words, {})[route.method] = route
+        self._by_end: dict[tuple[int, str], list[tuple[str, ...]]] = {}
+        """Templates by their length and last word; `{` stands for any."""
+        for words in self._routes:
+            end = "{" if words[-1].startswith("{") else words[-1]
+            self._by_end.setdefault((len(words), end), []).append(words)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
@@ -301,10 +307,13 @@ class Api:
 
     def _find(self, request: Request) -> tuple[ApiRoute, dict[str, str]]:
         words = path_words(request.scope)
-        for template, methods in self._routes.items():
+        count = len(words)
+        ends = (self._by_end.get((count, words[-1]), ()), self._by_end.get((count, "{"), ()))
+        for template in chain(*ends):
             path = _match(template, words)
             if path is None:
                 continue
+            methods = self._routes[template]
             # The server sends no body with what HEAD is answered.
             route = methods.get("GET" if request.method == "HEAD" else request.method)
             if route is None:

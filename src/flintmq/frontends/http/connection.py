@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -16,6 +16,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from ...access import Access
 from ...observe.logs import event
 from .answers import problem
+from .head_with_body import HeadWithBody
 
 if TYPE_CHECKING:
     from uvicorn import Config
@@ -63,6 +64,7 @@ class HttpConnection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self._answers = HeadWithBody(transport)
         self._arm(self._http.limits.header_seconds, "no request came")
         self._http.came(self)
 
@@ -177,6 +179,7 @@ class HttpConnection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         super().on_headers_complete()
+        self.cycle.transport = cast(asyncio.Transport, self._answers)
         self._http.is_busy(self)
         self._phase, self._header_bytes = "body", 0
         self._arm(self._http.limits.body_seconds, "its body took too long")
@@ -191,6 +194,7 @@ class HttpConnection(HttpToolsProtocol):
         self._disarm()
 
     def on_response_complete(self) -> None:
+        self._answers.flush()
         super().on_response_complete()
         if self.transport.is_closing():
             return

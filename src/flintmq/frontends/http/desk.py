@@ -25,6 +25,8 @@ from .state import HttpState
 
 PAGE = 256
 """How many names are taken from the list of topics at a time: it may change meanwhile."""
+HEADERS = "flintmq.headers"
+"""Where the scope of a request has them once they were asked for."""
 STEP_SECONDS = 0.0005
 """How long a walk goes on before others have their turn."""
 TOTALS_SECONDS = 1.0
@@ -40,6 +42,17 @@ class ApiCall(NamedTuple):
     body: Any
     request: Request
     """For what reads its body or writes its answer by itself."""
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Names are in lower case; of one that is there twice, the first."""
+        scope = self.request.scope
+        found: dict[str, str] | None = scope.get(HEADERS)
+        if found is None:
+            said = reversed(scope["headers"])
+            found = {name.decode("latin-1"): value.decode("latin-1") for name, value in said}
+            scope[HEADERS] = found
+        return found
 
     @property
     def patience(self) -> Patience:

@@ -11,9 +11,19 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Collection
+from functools import lru_cache
 
 UNREGISTRABLE = (".localhost", ".local", ".internal", ".home.arpa", ".lan", ".svc", ".test")
 """Ends of names that are not given to anybody on the web; `.svc` is Kubernetes' own."""
+
+
+@lru_cache(maxsize=64)
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def is_ours(host_header: str, names: Collection[str]) -> bool:
@@ -33,11 +43,3 @@ def host_of(header: str) -> str:
     if header.startswith("["):
         return header[1:].partition("]")[0]
     return header.partition(":")[0]
-
-
-def _is_address(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True

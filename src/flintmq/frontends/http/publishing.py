@@ -58,7 +58,7 @@ class RequestIdentity(NamedTuple):
 
 async def publish(desk: Desk, call: ApiCall) -> models.Receipt | models.Receipts:
     desk.check_taking()
-    headers = dict(call.request.headers)
+    headers = call.headers
     content_type = headers.get("content-type", "").partition(";")[0].strip().lower()
     body: RequestBody = call.request.scope[BODY]
     if not is_raw(content_type, headers):
@@ -75,7 +75,7 @@ async def publish(desk: Desk, call: ApiCall) -> models.Receipt | models.Receipts
 
 async def read_row(call: ApiCall, begun: bytes = b"") -> PublishedRow:
     """The one message of a request: an envelope, a CloudEvent, or the body as it is."""
-    headers = dict(call.request.headers)
+    headers = call.headers
     content_type = headers.get("content-type", "").partition(";")[0].strip().lower()
     body: RequestBody = call.request.scope[BODY]
     whole = begun + await body.rest()
@@ -114,9 +114,9 @@ def identity_of(headers: dict[str, str], key_id: str) -> RequestIdentity | None:
 
 async def publish_row(desk: Desk, call: ApiCall, row: PublishedRow) -> models.Receipt:
     desk.check_taking()
-    row = _traced(row, dict(call.request.headers))
+    row = _traced(row, call.headers)
     once = row.once
-    identity = identity_of(dict(call.request.headers), call.access.key)
+    identity = identity_of(call.headers, call.access.key)
     said = _once(desk, call.path["topic"], once)
     if identity is not None:
         _check_no_other(row, identity)
@@ -183,7 +183,7 @@ async def _publish_many(
     begun: bytes = b"",
 ) -> models.Receipts:
     body.lift()
-    headers = dict(call.request.headers)
+    headers = call.headers
     many = ManyPublish(desk, call, identity_of(headers, call.access.key))
     walk = Walk()
     try:
