@@ -195,6 +195,33 @@ async def test_many_rows_and_large_ones_go_as_batches(url: str, seen: Seen) -> N
         assert seen.up == [Op.PUBLISH] * 3
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"retention_age": 3600.0},
+        {"ttl": 60.0},
+        {"compact": "key"},
+        {"keep_until_settled": True},
+    ],
+    ids=str,
+)
+async def test_what_a_turn_publishes_is_stored_as_one_batch_where_nothing_is_refused(
+    url: str, options: flintmq.TopicKeywords
+) -> None:
+    async with flintmq.connect(url) as mq:
+        await mq.create_topic("orders", **options)
+        receipts = await asyncio.gather(
+            *(mq.publish("orders", b"x", key=f"{n}", ttl=9) for n in range(FEW_ROWS + 1))
+        )
+        async with mq.reader("orders", start="earliest") as reader:
+            rows = await reader.read_batch(1000)
+
+        assert [one.offset for one in receipts] == list(range(FEW_ROWS + 1))
+        assert len(rows) == FEW_ROWS + 1
+        assert len(rows.runs) == 1
+
+
 async def test_a_broker_that_does_not_know_rows_is_sent_batches(
     url: str, seen: Seen, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -240,7 +240,7 @@ class LeadingTopic:
 
     def may_gather(self) -> bool:
         """Whether publishes may be joined: none of them can be refused, or has to wait, alone."""
-        return not (self.is_involved or self.publishers or any(feed.refuses for feed in self.feeds))
+        return not (self.may_refuse or self.publishers or any(feed.refuses for feed in self.feeds))
 
     def _refuse_kind(self) -> NoReturn:
         raise InvalidRequest(
