@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from typing import Any
 
 import msgspec
@@ -201,6 +203,47 @@ async def test_a_plain_function_that_takes_too_long_is_stopped_at_its_next_step(
             await handle.get()
 
     assert ended == [True]
+
+
+AFTER_A_STOP = """
+import sys
+from flintmq.app.running_task import CURRENT, RunningTask, TaskStopped, stoppable
+
+def begin():
+    running = RunningTask("1", "spin", None, 1, None)
+    CURRENT.set(running)
+    return running
+
+def spin():
+    begin_at.stop_thread()
+    while True:
+        pass
+
+begin_at = begin()
+try:
+    stoppable(spin)()
+except TaskStopped:
+    print("stopped")
+
+begin_at = begin()
+try:
+    stoppable(begin_at.stop_thread)()
+except TaskStopped:
+    print("stopped at the very end")
+
+sys.settrace(lambda *_: None)
+begin()
+print("traced")
+"""
+
+
+def test_a_plain_function_that_was_stopped_leaves_its_process_as_it_was() -> None:
+    """A debugger once went round for ever after the first one."""
+    done = subprocess.run(
+        [sys.executable, "-c", AFTER_A_STOP], capture_output=True, text=True, timeout=60
+    )
+
+    assert done.stdout.replace("stopped at the very end\n", "") == "stopped\ntraced\n", done.stderr
 
 
 async def test_a_task_that_runs_is_cancelled() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 from collections.abc import Callable
+from contextlib import suppress
 from contextvars import ContextVar
 from datetime import datetime
 from functools import wraps
@@ -67,7 +68,11 @@ class RunningTask:
         with self._lock:
             if self._thread is not None and not self._is_stopped:
                 self._is_stopped = True
-                _raise_in(self._thread, TaskStopped)
+                # None in its place would take it back, and leave CPython looking for it for ever:
+                # slower from then on, and under a debugger without an end.
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                    ctypes.c_ulong(self._thread), ctypes.py_object(TaskStopped)
+                )
 
     def _begin_thread(self) -> None:
         with self._lock:
@@ -75,14 +80,11 @@ class RunningTask:
 
     def _end_thread(self) -> None:
         with self._lock:
-            if self._is_stopped and self._thread is not None:
-                _raise_in(self._thread, None)  # what has not been raised yet is not to hit others
             self._thread = None
-
-
-def _raise_in(thread: int, error: type[BaseException] | None) -> None:
-    wanted = None if error is None else ctypes.py_object(error)
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), wanted)
+            if self._is_stopped:
+                with suppress(TaskStopped):  # what was not raised yet is not to hit others
+                    for _ in range(2):
+                        """Python raises it where a loop begins again."""
 
 
 def stoppable(function: Callable[..., Any]) -> Callable[..., Any]:
