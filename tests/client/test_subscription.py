@@ -471,6 +471,44 @@ async def test_handlers_run_side_by_side_up_to_the_limit(
     await run
 
 
+async def test_handlers_that_need_not_wait_do_not_wake_one_another(
+    mq: flintmq.Client, background: Background
+) -> None:
+    """A few do it all: with a task woken for each message, workers took twice as long."""
+    at_work = set()
+
+    async def handle(message: flintmq.Delivery) -> None:
+        at_work.add(asyncio.current_task())
+
+    subscription = mq.subscribe("jobs", "workers")
+    run = await background.waiting(subscription.run(handle, concurrency=64))
+    await publish(mq, 64)
+    await settle()
+
+    assert 1 <= len(at_work) <= 3
+    await subscription.close()
+    await run
+
+
+@pytest.mark.parametrize("turns", range(8))
+async def test_a_reader_that_is_cancelled_leaves_what_it_was_woken_for_to_another(
+    mq: flintmq.Client, broker: FakeBroker, turns: int
+) -> None:
+    async with mq.subscribe("jobs", "workers") as deliveries:
+        first, second = (asyncio.ensure_future(deliveries.read()) for _ in range(2))
+        await settle()
+        await publish(mq, 1)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        first.cancel()
+        await settle()
+
+        done = second if first.cancelled() else first
+        assert done.done()
+        await done.result().ack()
+        second.cancel()
+
+
 async def test_a_handler_that_raises_does_not_end_the_run(
     mq: flintmq.Client, broker: FakeBroker, background: Background, clock: ManualClock
 ) -> None:

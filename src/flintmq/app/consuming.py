@@ -63,7 +63,10 @@ class Work(Protocol):
 
     @property
     def kind(self) -> str: ...
-    def task_id(self, message: Delivery) -> str | None: ...
+    def called(self, name: str, message: Delivery) -> Invocation:
+        """The call that a message is for."""
+        ...
+
     async def perform(self, call: Invocation) -> Any: ...
     async def failed(self, call: Invocation, error: Exception, is_dead: bool) -> None:
         """Told of an error before the message is tried again, or becomes a dead letter."""
@@ -78,8 +81,8 @@ class ConsumerWork:
     def __init__(self, spec: ConsumerSpec, context: CallContext) -> None:
         self._caller, self._context = spec.caller, context
 
-    def task_id(self, message: Delivery) -> str | None:
-        return None
+    def called(self, name: str, message: Delivery) -> Invocation:
+        return Invocation(name, self.kind, (message,))
 
     async def perform(self, call: Invocation) -> Any:
         caller, message = self._caller, call.message
@@ -256,7 +259,7 @@ class ConsumerRun:
 
     async def _handle(self, message: Delivery) -> None:
         work = self.work
-        call = Invocation(self.spec.name, work.kind, (message,), work.task_id(message))
+        call = work.called(self.spec.name, message)
         await self._around_call(call, lambda: work.perform(call))
 
     async def _around_call(self, call: Invocation, work: Callable[[], Awaitable[Any]]) -> None:

@@ -18,7 +18,6 @@ from .consumers import ConsumerSpec
 from .desk import JOIN_TOPIC, TaskDesk
 from .middleware import Invocation
 from .task_model import GROUP, JOINS, Join
-from .working import task_id_of
 
 WAIT_SECONDS = 60.0
 """After this a group goes back to the topic, for whoever is next."""
@@ -45,8 +44,8 @@ class JoinWork:
     def __init__(self, desk: TaskDesk) -> None:
         self._desk = desk
 
-    def task_id(self, message: Delivery) -> str | None:
-        return task_id_of(message)
+    def called(self, name: str, message: Delivery) -> Invocation:
+        return Invocation(name, self.kind, (message,))
 
     async def make_topic(self) -> None:
         await self._desk.make_topic(JOINS, JOIN_TOPIC)

@@ -26,6 +26,7 @@ from .task_model import (
     TASK_ID,
     THEN,
     UNIQUE,
+    Planned,
     TaskOutcome,
     TaskStatus,
     planned_of,
@@ -51,12 +52,35 @@ class WorkerDied(FlintError):
         )
 
 
-def task_id_of(message: Delivery) -> str:
-    """The id its sender gave it; a task that was published by hand has its place as one."""
-    said = message.headers.get(TASK_ID)
-    return (
-        said if isinstance(said, str) else f"{message.topic}-{message.partition}-{message.offset}"
-    )
+class TaskInvocation(Invocation):
+    """One call of a task, with what its message says beside the arguments."""
+
+    __slots__ = ("_then", "claim", "result_ttl")
+
+    def __init__(self, name: str, message: Delivery) -> None:
+        headers = message.headers
+        said, claim = headers.get(TASK_ID), headers.get(UNIQUE)
+        # What was published by hand has its place as an id.
+        task_id = (
+            said
+            if isinstance(said, str)
+            else f"{message.topic}-{message.partition}-{message.offset}"
+        )
+        super().__init__(name, "task", (message,), task_id)
+        self.claim = claim if isinstance(claim, str) else None
+        self.result_ttl = _result_ttl(headers.get(RESULT_TTL))
+        self._then = headers.get(THEN)
+
+    @property
+    def then(self) -> list[Planned]:
+        """What follows."""
+        return planned_of(self._then)
+
+
+def _result_ttl(said: Any) -> float:
+    with suppress(ValueError):
+        return RESULT_SECONDS if said is None else float(said)
+    return RESULT_SECONDS
 
 
 class TaskWork:
@@ -70,14 +94,15 @@ class TaskWork:
         self.spec, self._context = spec, context
         self._desk, self._cancels = desk, cancels
 
-    def task_id(self, message: Delivery) -> str | None:
-        return task_id_of(message)
+    def called(self, name: str, message: Delivery) -> Invocation:
+        return TaskInvocation(name, message)
 
     async def perform(self, call: Invocation) -> Any:
+        assert isinstance(call, TaskInvocation)
+        assert call.task_id is not None
         message, task_id = call.message, call.task_id
-        assert task_id is not None
         if self._cancels.has(task_id):
-            await self._end(message, task_id, "cancelled")
+            await self._end(call, "cancelled")
             return None
         retries = self.spec.consumer.retrying.retries or 0
         if message.delivery_count > retries + 1:
@@ -86,18 +111,18 @@ class TaskWork:
             task_id, self.spec.name, message, message.delivery_count, asyncio.get_running_loop()
         )
         try:
-            result = await self._call(running, message)
+            result = await self._call(running, call)
         except _Cancelled:
-            await self._end(message, task_id, "cancelled")
+            await self._end(call, "cancelled")
             return None
-        await self._done(message, task_id, result)
+        await self._done(call, result)
         return result
 
     # --- the call
 
-    async def _call(self, running: RunningTask, message: Delivery) -> Any:
-        ttl = _result_ttl(message)
-        progress = _Progress(self._desk, running, ttl)
+    async def _call(self, running: RunningTask, call: TaskInvocation) -> Any:
+        message = call.message
+        progress = _Progress(self._desk, running, call.result_ttl)
         running._tell = progress.tell
         arguments = self._arguments(message)
         clock, loop = self._desk.mq.clock, asyncio.get_running_loop()
@@ -156,46 +181,40 @@ class TaskWork:
 
     # --- how it ends
 
-    async def _done(self, message: Delivery, task_id: str, result: Any) -> None:
+    async def _done(self, call: TaskInvocation, result: Any) -> None:
         """The result is kept, and what follows is sent, before the task is acknowledged."""
-        headers = message.headers
-        ttl, then = _result_ttl(message), planned_of(headers.get(THEN))
-        value = encoded(self.spec.name, result) if ttl or then else b"null"
-        if ttl:
-            outcome = TaskOutcome(
-                status="done",
-                value=msgspec.Raw(value),
-                progress=1.0,
-                attempt=message.delivery_count,
-            )
-            await self._desk.results.put(task_id, outcome, ttl)
-        if then:
-            await self._desk.send_planned(then[0], then[1:], value)
-        await self._free(message, task_id)
+        ttl, then = call.result_ttl, call.then
+        if ttl or then:
+            value = encoded(self.spec.name, result)
+            if ttl:
+                await self._keep(call, TaskOutcome(
+                    status="done", value=msgspec.Raw(value), progress=1.0, attempt=call.attempt
+                ))  # fmt: skip
+            if then:
+                await self._desk.send_planned(then[0], then[1:], value)
+        if call.claim is not None:
+            await self._free(call)
 
     async def failed(self, call: Invocation, error: Exception, is_dead: bool) -> None:
         """Say so to those who wait; of a dead one, so that nobody waits for what follows."""
-        message, task_id = call.message, call.task_id
-        assert task_id is not None
-        why = reason_of(error)
-        await self._end(message, task_id, "failed" if is_dead else "retrying", why)
+        assert isinstance(call, TaskInvocation)
+        await self._end(call, "failed" if is_dead else "retrying", reason_of(error))
 
-    async def _end(
-        self, message: Delivery, task_id: str, status: TaskStatus, error: str = ""
-    ) -> None:
-        outcome = TaskOutcome(status=status, error=error, attempt=message.delivery_count)
-        await self._desk.results.put(task_id, outcome, _result_ttl(message))
+    async def _end(self, call: TaskInvocation, status: TaskStatus, error: str = "") -> None:
+        outcome = TaskOutcome(status=status, error=error, attempt=call.attempt)
+        await self._keep(call, outcome)
         if outcome.is_final:
-            then = planned_of(message.headers.get(THEN))
-            await self._desk.fail_planned(
-                then, f"it follows task {task_id}, which {_FATES[status]}"
-            )
-            await self._free(message, task_id)
+            why = f"it follows task {call.task_id}, which {_FATES[status]}"
+            await self._desk.fail_planned(call.then, why)
+            await self._free(call)
 
-    async def _free(self, message: Delivery, task_id: str) -> None:
-        claim = message.headers.get(UNIQUE)
-        if isinstance(claim, str):
-            await end_claim(self._desk.mq, message.topic, claim, task_id)
+    async def _keep(self, call: TaskInvocation, outcome: TaskOutcome) -> None:
+        assert call.task_id is not None
+        await self._desk.results.put(call.task_id, outcome, call.result_ttl)
+
+    async def _free(self, call: TaskInvocation) -> None:
+        if call.claim is not None and call.task_id is not None:
+            await end_claim(self._desk.mq, call.message.topic, call.claim, call.task_id)
 
 
 _FATES = {"failed": "failed", "cancelled": "was cancelled"}
@@ -245,10 +264,3 @@ class _Progress:
         """Nothing of it may come behind the outcome."""
         if self._task is not None:
             await asyncio.wait([self._task])
-
-
-def _result_ttl(message: Delivery) -> float:
-    said = message.headers.get(RESULT_TTL)
-    with suppress(ValueError):
-        return RESULT_SECONDS if said is None else float(said)
-    return RESULT_SECONDS

@@ -158,8 +158,12 @@ class Process:
         """Settle the message by how the work ended; whether that is all there is to the error."""
         message = self._message
         offset = message.offset
-        facts: dict[str, Any] = {"topic": message.topic, "offset": offset, "group": message.group}
         if isinstance(error, Exception):
+            facts: dict[str, Any] = {
+                "topic": message.topic,
+                "offset": offset,
+                "group": message.group,
+            }
             if self._retrying.is_hopeless(error, message):
                 event(
                     log,

@@ -35,6 +35,9 @@ from .renewing import LeaseRenewals
 GIVE_BACK_SECONDS = 2.0
 """How long closing waits for a broker to have what is given back; leaving gives it back too."""
 
+WAKE_AT_ONCE = 2
+"""How many readers one that was woken wakes in turn, while there is something for them."""
+
 JoinPartition = Callable[[int], Coroutine[Any, Any, MemberApi]]
 
 
@@ -176,7 +179,15 @@ class MessageIntake:
                 await self._settle_ahead()
             return True
         # now even one is worth fetching
-        return await self._parking.wait(timeout, when_parked=self._refill)
+        is_woken = False
+        try:
+            is_woken = await self._parking.wait(timeout, when_parked=self._refill)
+        finally:
+            # Not all at once: whoever is quick takes the rest, and the others need not wake up. One
+            # that was woken and is cancelled leaves what it was woken for to others.
+            if len(self._ahead) > is_woken and not self._in_doubt:
+                self._parking.wake_some(WAKE_AT_ONCE)
+        return is_woken
 
     async def _settle_ahead(self) -> None:
         """ack="auto": settle as many as are asked for, so that they can be handed out.
@@ -324,7 +335,7 @@ class MessageIntake:
             for other, task in self._taking.items():
                 if other is not member and task.cancel():
                     self._called_back.add(task)
-        self._parking.wake()
+        self._parking.wake_some(1)
 
     def _give_back(self, items: Iterable[Item]) -> dict[Grip, list[int]]:
         """Release what was not handed out; that, by grip."""

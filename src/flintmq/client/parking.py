@@ -1,9 +1,10 @@
-"""Where consumers wait: woken all together, or each when its time is up."""
+"""Where consumers wait: woken all together, a few at a time, or each when its time is up."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from itertools import islice
 
 from ..clock import Clock
 
@@ -13,7 +14,7 @@ class Parking:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._parked: set[asyncio.Future[bool]] = set()
+        self._parked: dict[asyncio.Future[bool], None] = {}
 
     def __bool__(self) -> bool:
         """Whether anybody waits."""
@@ -24,7 +25,7 @@ class Parking:
     ) -> bool:
         """True once woken, False when the time is up first. `when_parked` is called in between."""
         parked: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._parked.add(parked)
+        self._parked[parked] = None
         timer = None
         if timeout is not None:
             timer = self._clock.call_later(
@@ -35,12 +36,19 @@ class Parking:
                 when_parked()
             return await parked
         finally:
-            self._parked.discard(parked)
+            self._parked.pop(parked, None)
             if timer is not None:
                 timer.cancel()
 
     def wake(self) -> None:
-        parked, self._parked = self._parked, set()
+        parked, self._parked = self._parked, {}
         for future in parked:
             if not future.done():
                 future.set_result(True)
+
+    def wake_some(self, count: int) -> None:
+        """Wake those who have waited longest: they wake more as long as there is more to take."""
+        waiting = (future for future in self._parked if not future.done())
+        for future in list(islice(waiting, count)):
+            del self._parked[future]
+            future.set_result(True)
