@@ -35,9 +35,6 @@ from .renewing import LeaseRenewals
 GIVE_BACK_SECONDS = 2.0
 """How long closing waits for a broker to have what is given back; leaving gives it back too."""
 
-WAKE_AT_ONCE = 2
-"""How many readers one that was woken wakes in turn, while there is something for them."""
-
 JoinPartition = Callable[[int], Coroutine[Any, Any, MemberApi]]
 
 
@@ -127,9 +124,8 @@ class MessageIntake:
         return self._renewals.unsettled
 
     def is_ready(self) -> bool:
-        if self._settled or self._failed is not None or self._is_stopped:
-            return True
-        return bool(self._ahead) and not self._in_doubt
+        is_over = self._failed is not None or self._is_stopped
+        return bool(self._settled or is_over or self._there())
 
     def take(self, max_rows: int) -> Deliveries:
         """Up to so many that are here; with ack="auto", that are settled already."""
@@ -179,15 +175,10 @@ class MessageIntake:
                 await self._settle_ahead()
             return True
         # now even one is worth fetching
-        is_woken = False
-        try:
-            is_woken = await self._parking.wait(timeout, when_parked=self._refill)
-        finally:
-            # Not all at once: whoever is quick takes the rest, and the others need not wake up. One
-            # that was woken and is cancelled leaves what it was woken for to others.
-            if len(self._ahead) > is_woken and not self._in_doubt:
-                self._parking.wake_some(WAKE_AT_ONCE)
-        return is_woken
+        return await self._parking.wait_in_turn(timeout, self._refill, self._there)
+
+    def _there(self) -> int:
+        return 0 if self._in_doubt else len(self._ahead)
 
     async def _settle_ahead(self) -> None:
         """ack="auto": settle as many as are asked for, so that they can be handed out.
@@ -291,8 +282,7 @@ class MessageIntake:
             self._begin(member, max(1, room // ready) if member.is_ready() else room)
 
     def _is_taking(self, member: MemberApi) -> bool:
-        task = self._taking.get(member)
-        return task is not None and not task.done()
+        return member in self._taking and not self._taking[member].done()
 
     def _begin(self, member: MemberApi, max_rows: int) -> None:
         task = asyncio.get_running_loop().create_task(self._take_ahead(member, max_rows))
@@ -319,9 +309,8 @@ class MessageIntake:
 
     def _arrived(self, member: MemberApi, grant: Grant, *, is_late: bool) -> None:
         grip = Grip(member, self._group, grant, self._tracing, self, self._settler)
-        items = [
-            (grip, run.source, row, run.origin) for run in grant.rows.runs for row in run.rows()
-        ]
+        rows = grant.rows.runs
+        items = [(grip, run.source, row, run.origin) for run in rows for row in run.rows()]
         is_over = self._is_stopped or is_late or member in self._stopping
         room = 0 if is_over else self._prefetch - self._renewals.unsettled
         if len(items) > room:  # several partitions were faster than one

@@ -8,6 +8,9 @@ from itertools import islice
 
 from ..clock import Clock
 
+WAKE_AT_ONCE = 2
+"""How many one that was woken wakes in turn, while there is something for them."""
+
 
 class Parking:
     """Waiting takes nothing, so being cancelled loses nothing."""
@@ -39,6 +42,22 @@ class Parking:
             self._parked.pop(parked, None)
             if timer is not None:
                 timer.cancel()
+
+    async def wait_in_turn(
+        self, timeout: float | None, when_parked: Callable[[], object], there: Callable[[], int]
+    ) -> bool:
+        """The same, for what is woken by `wake_some`. `there` is how much there is to take.
+
+        Whoever is quick takes it all, and the others need not wake up. One that was woken and is
+        cancelled leaves what it was woken for to others.
+        """
+        is_woken = False
+        try:
+            is_woken = await self.wait(timeout, when_parked)
+        finally:
+            if there() > is_woken:
+                self.wake_some(WAKE_AT_ONCE)
+        return is_woken
 
     def wake(self) -> None:
         parked, self._parked = self._parked, {}
