@@ -398,6 +398,11 @@ async def test_a_test_request_is_sent_at_once_and_its_answer_returned() -> None:
         await state_when(mq, condition="delivering")
         assert (await mq.test_webhook("orders", "hook")).status == 204
         assert there.got[0].body == b'{"type":"flintmq.test","data":{}}'
+        await mq.publish("orders", b"the first")
+        message = (await there.wait_for(2))[1]
+        ids = [got.headers["webhook-id"] for got in (there.got[0], message)]
+        assert (ids[0][:5], ids[1][:4]) == ("test_", "msg_")  # no repeat of one another
+        assert "x-flint-offset" not in there.got[0].headers
         there.answering = lambda got: answer(404)
         answered = await mq.test_webhook("orders", "hook")
         assert not answered.ok

@@ -79,7 +79,7 @@ class WebhookVerbs:
                 return known
             raise InvalidRequest(
                 f"group {group!r} of topic {topic!r} has a webhook with other settings; pass "
-                "replace=True to change it"
+                "replace=True (flintmq webhook add --replace) to change it"
             )
         await self._make_group(topic, group, said)
         await self._define(webhook, 0 if found is None else found.version)

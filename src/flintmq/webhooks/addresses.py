@@ -23,9 +23,10 @@ class AddressRefused(FlintError):
     """The target of a webhook is in a network that requests must not reach."""
 
     def __init__(self, host: str, address: str) -> None:
+        what = f"{host} is" if host == address else f"{host} is at {address}, which is"
         super().__init__(
-            f"{host} is at {address}, which is not a public address; allow its network with the "
-            "setting webhook_networks"
+            f"{what} not a public address; allow its network with the setting webhook_networks "
+            "(flintmq serve --webhook-networks)"
         )
 
 

@@ -186,7 +186,7 @@ class WebhookDelivery:
             self.in_flight -= 1
 
     async def post(self, message: Message, deliveries: int) -> Verdict:
-        id = id_of(self._topic_id, message.partition, message.offset or 0)
+        id = id_of(self._topic_id, message.partition, message.offset)
         now_ms = self._mq.clock.now_ms()
         headers = headers_of(self.webhook, message, id, now_ms // 1000, deliveries)
         return await self._posted(headers, bytes(message.value), now_ms)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import secrets
 from urllib.parse import quote
 
 from .. import __version__
@@ -16,8 +17,10 @@ DEFAULT_TYPE = "application/octet-stream"
 _PLAIN = " !#$&'()*+,-./:;<=>?@[]^_`{|}~\""
 
 
-def id_of(topic_id: int, partition: int | None, offset: int) -> str:
-    """The same for each attempt of a message, and never that of another."""
+def id_of(topic_id: int, partition: int | None, offset: int | None) -> str:
+    """The same for each attempt of a message, and never that of another, nor of a test."""
+    if offset is None:
+        return f"test_{secrets.token_hex(8)}"
     return f"msg_{topic_id:x}_{partition or 0}_{offset}"
 
 
@@ -39,10 +42,11 @@ def headers_of(
         ("x-flint-topic", shown(message.topic)),
         ("x-flint-group", shown(webhook.group)),
         ("x-flint-partition", str(message.partition or 0)),
-        ("x-flint-offset", str(message.offset)),
         ("x-flint-delivery-count", str(deliveries)),
         ("user-agent", f"FlintMQ/{__version__}"),
     ]
+    if message.offset is not None:
+        found.append(("x-flint-offset", str(message.offset)))
     if message.key is not None:
         found.append(("x-flint-key", shown(message.key)))
     for name, value in (message.headers or {}).items():

@@ -80,6 +80,23 @@ async def test_a_body_without_a_content_type_is_raw(call: Caller, mq: Client) ->
     assert (one.value, one.content_type) == (b"", None)
 
 
+async def test_what_curl_sends_where_it_is_told_nothing_is_no_content_type(
+    call: Caller, mq: Client
+) -> None:
+    await post(call, b"hello", "application/x-www-form-urlencoded")
+    (one,) = await stored(mq)
+    assert (one.value, one.content_type) == (b"hello", None)
+
+
+async def test_a_value_that_is_no_envelope_hears_how_it_would_be_one(call: Caller) -> None:
+    for body in (b'{"id": 42}', b"{}"):
+        answer = await post(call, body, "application/json")
+        assert answer.status_code == 400
+        assert '{"json": {"id": 42}' in answer.json()["error"]["message"]
+    answer = await post(call, b"x", "text/plain", x_flint_colour="red")
+    assert answer.json()["error"]["message"].endswith("there is no X-Flint-colour")
+
+
 @pytest.mark.parametrize(
     "headers",
     [{"x-flint-colour": "red"}, {"x-flint-priority": "8"}, {"x-flint-partition": "1"},

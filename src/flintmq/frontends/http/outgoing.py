@@ -21,6 +21,7 @@ from ...errors import InvalidRequest
 from . import models
 from .shown import Number
 
+EXAMPLE = '{"json": {"id": 42}, "key": "42"}'
 KEY, HEADER = "x-flint-key", "x-flint-header-"
 PRODUCER, SEQUENCE = "x-flint-producer", "x-flint-sequence"
 CLOUD = "ce-"
@@ -67,6 +68,9 @@ def whole_number(text: str, what: str, below: int = 2**63) -> int:
 def of_envelope(text: bytes) -> PublishedRow:
     try:
         return from_envelope(msgspec.json.decode(text, type=models.Publish))
+    except msgspec.ValidationError as error:
+        # Often it is the value itself that was sent.
+        raise InvalidRequest(f"invalid body: {error}; a JSON value is sent as {EXAMPLE}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidRequest(f"invalid body: {error}") from None
 
@@ -74,7 +78,9 @@ def of_envelope(text: bytes) -> PublishedRow:
 def from_envelope(body: models.Publish) -> PublishedRow:
     given = [body.text is not None, body.base64 is not None, body.json is not msgspec.UNSET]
     if sum(given) != 1:
-        raise InvalidRequest("a message needs exactly one value: `text`, `base64` or `json`")
+        raise InvalidRequest(
+            f"a message needs exactly one value: `text`, `base64` or `json`, as in {EXAMPLE}"
+        )
     value: Any = body.json
     if body.text is not None:
         value = body.text
@@ -115,6 +121,14 @@ def is_raw(content_type: str, headers: Iterable[str]) -> bool:
     )
 
 
+FORM = "application/x-www-form-urlencoded"
+
+
+def is_form(headers: Mapping[str, str]) -> bool:
+    """Nobody has said what the value is: curl says that it is a form where it is told nothing."""
+    return headers.get("content-type", FORM).strip().lower() in (FORM, "")
+
+
 def of_raw(value: bytes, headers: Mapping[str, str]) -> PublishedRow:
     """The body as it is; the rest from headers, whose names are in lower case."""
     said: dict[str, str] = {}
@@ -133,7 +147,9 @@ def of_raw(value: bytes, headers: Mapping[str, str]) -> PublishedRow:
     try:
         more = msgspec.convert(said, _RawOptions, strict=False)
     except msgspec.ValidationError as error:
-        raise InvalidRequest(f"invalid X-Flint header: {error}") from None
+        unknown = said.keys() - _RAW_OPTIONS
+        why = f"there is no X-Flint-{unknown.pop()}" if unknown else str(error)
+        raise InvalidRequest(f"invalid X-Flint header: {why}") from None
     return PublishedRow(
         value,
         key=own.get(f"{CLOUD}partitionkey") if key is None else _utf8(key),
@@ -141,7 +157,7 @@ def of_raw(value: bytes, headers: Mapping[str, str]) -> PublishedRow:
         priority=more.priority,
         ttl=more.ttl,
         delay=more.delay,
-        content_type=headers.get("content-type") or None,
+        content_type=None if is_form(headers) else headers["content-type"],
         sequence=None if sequence is None else whole_number(sequence, "X-Flint-Sequence"),
         once=Once(more.partition, more.qos, more.auto_create, more.timeout, producer),
     )
@@ -157,6 +173,9 @@ class _RawOptions(models.Asked, rename={"auto_create": "auto-create"}):
     qos: models.Qos = 1
     auto_create: bool = True
     timeout: models.PublishTimeout = 5.0
+
+
+_RAW_OPTIONS = {field.encode_name for field in msgspec.structs.fields(_RawOptions)}
 
 
 def _utf8(text: str) -> str:
