@@ -59,6 +59,7 @@ def test_of_a_cluster_that_is_well_only_the_majority_is_told() -> None:
         ((node("b", "down"), node("c", "down")), "error", "quorum", "nothing can be published"),
         ((node("b", disk="full"), node("c")), "error", "disks", "the disk of node b is full"),
         ((node("b", disk="stalled"), node("c")), "error", "disks", "b does not finish writing"),
+        ((node("b", copy="differs"), node("c")), "error", "copies", "b differs from that of most"),
         ((node("b", clock_ms=-700), node("c")), "warning", "clocks", "b is 0.7 s behind"),
         ((node("b", clock_ms=11_000), node("c")), "error", "clocks", "11.0 s ahead of the others;"),
         ((node("b", behind=20_000), node("c")), "warning", "lag", "b is 20,000 entries behind"),

@@ -60,6 +60,7 @@ def examine(status: ClusterStatus) -> Examination:
         *_quorum(status),
         *_nodes(status),
         *_disks(status.nodes),
+        *_copies(status.nodes),
         *_clocks(status.nodes),
         *_lag(status),
         *_versions(status),
@@ -132,6 +133,17 @@ def _disks(nodes: Iterable[NodeStatus]) -> Iterable[ClusterFinding]:
         yield ClusterFinding("error", "disks", f"the disk of node {node.name} {text}", remedy)
 
 
+def _copies(nodes: Iterable[NodeStatus]) -> Iterable[ClusterFinding]:
+    for name in [node.name for node in nodes if node.copy == "differs"]:
+        yield ClusterFinding(
+            "error",
+            "copies",
+            f"the copy of node {name} differs from that of most nodes",
+            "it gets theirs by itself; if this comes back: test the memory and the disk of the "
+            f"machine, or replace it: `flintmq cluster replace {name} HOST:PORT`",
+        )
+
+
 def skews(nodes: Iterable[NodeStatus]) -> dict[str, int]:
     """How far each known clock is from the median of all, in milliseconds."""
     known = {node.name: node.clock_ms for node in nodes if node.clock_ms is not None}
@@ -198,7 +210,9 @@ def restart_steps(status: ClusterStatus) -> list[RestartStep]:
     followers.sort(key=lambda node: (node.role != "learner", node.behind or 0, node.id))
     steps = [RestartStep("restart", node.name) for node in followers]
     leaders = [node for node in status.nodes if node.role == "leader"]
-    able = [node for node in followers if node.role == "follower" and node.disk == "ok"]
+    able = [
+        node for node in followers if node.role == "follower" and node.disk == node.copy == "ok"
+    ]
     for node in leaders:
         if able:
             steps.append(RestartStep("transfer", node.name, able[0].name))

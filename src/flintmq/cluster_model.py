@@ -9,6 +9,7 @@ import msgspec
 from .observe.metrics import Histogram
 
 NodeDisk = Literal["ok", "full", "stalled"]
+NodeCopy = Literal["ok", "differs"]
 NodeRole = Literal["leader", "follower", "learner", "down"]
 ClusterVerb = Literal["status", "add", "remove", "replace", "transfer", "finalize"]
 VERBS: tuple[ClusterVerb, ...] = get_args(ClusterVerb)
@@ -52,6 +53,8 @@ class NodeStatus(msgspec.Struct, kw_only=True):
     """The highest level of features that it knows."""
     disk: NodeDisk = "ok"
     """A node whose disk is full or stalled does not lead."""
+    copy: NodeCopy = "ok"
+    """A node whose copy differs from that of most gets theirs, and does not lead meanwhile."""
     clock_ms: int | None = None
     """How far its clock is ahead of the leader's, or behind if negative."""
     round_trip_ms: int | None = None
@@ -109,6 +112,10 @@ class ClusterFigures(NamedTuple):
     transfers: int
     sent_snapshot_bytes: int
     received_snapshot_bytes: int
+    checks: int
+    differs: bool
+    found_different: int
+    rebuilt: int
     commit_seconds: Histogram
     peers: list[PeerFigures]
 

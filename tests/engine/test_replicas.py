@@ -18,10 +18,11 @@ import pytest
 from flintmq.batch import BatchBuilder
 from flintmq.broker_api import Grant, Joining, Placed, ReaderOpening, TakeMode
 from flintmq.engine.broker import Broker
-from flintmq.engine.commands import Command, decode_command, encode_command
+from flintmq.engine.commands import CheckState, Command, decode_command, encode_command
 from flintmq.engine.host import durable_broker
 from flintmq.engine.leading.member import GroupMember
 from flintmq.engine.leading.readers import LeadingReader
+from flintmq.engine.state.digests import StateDigests
 from flintmq.engine.state.group import GroupState
 from flintmq.engine.state.topic import TopicState
 from flintmq.errors import FlintError
@@ -76,6 +77,7 @@ def digest(broker: Broker) -> dict[str, Any]:
             remembered.time_ms,
             remembered.bytes,
         ),
+        "number": number_of(broker),
         "topics": {name: digest_of(topic) for name, topic in state.topics.items()},
         "staged": {
             name: (
@@ -86,6 +88,17 @@ def digest(broker: Broker) -> dict[str, Any]:
             for name, writer in staging.writers.items()
         },
     }
+
+
+def number_of(broker: Broker) -> int:
+    """What the state comes to, worked out at once and from nothing."""
+    found: list[int] = []
+    digests = StateDigests(broker.shard.state)
+    digests.on_done = lambda number, digest: found.append(digest)
+    digests.begin(1)
+    while digests.is_working:
+        digests.step()
+    return found[0]
 
 
 def digest_of(topic: TopicState) -> dict[str, Any]:
@@ -369,6 +382,8 @@ class Replicas(Verbs):
         ]
         self.commands: list[Command] = []
         self.difference: str | None = None
+        self.checked: dict[int, set[int]] = {}
+        """What the states of all came to, by the number of the check."""
 
     async def _step(self) -> bool:
         return self.leader.host.step()
@@ -379,7 +394,25 @@ class Replicas(Verbs):
             await follower.open(threaded=False)
             follower.shard.give_up_lead()
         self.leader.shard.proposer._apply = self.lead
+        for broker in (self.leader, *self.followers):
+            broker.shard.state.digests.on_done = self._checked
         return self
+
+    def _checked(self, number: int, digest: int) -> None:
+        found = self.checked.setdefault(number, set())
+        found.add(digest)
+        assert len(found) == 1, f"check {number} came to {found}"
+
+    async def check(self) -> None:
+        """Each works it out in its own time, while others are applied."""
+        change = self.leader.shard.proposer.change(CheckState(len(self.checked) + 1))
+        if change is not None:
+            await change
+
+    def work_out(self) -> None:
+        for broker in (self.leader, *self.followers):
+            for _ in range(self.random.randrange(4)):
+                broker.shard.state.digests.step()
 
     def lead(self, command: Command) -> None:
         """Apply a command here and there, and compare."""
@@ -394,6 +427,7 @@ class Replicas(Verbs):
             theirs = digest(follower)
             if theirs != ours and self.difference is None:
                 self.difference = f"after {command!r}: {ours} and {theirs}"
+        self.work_out()
 
     async def reopened(self) -> Broker:
         """The leader as it is after a kill: a broker over all that was written."""
@@ -412,6 +446,10 @@ class Replicas(Verbs):
                 await self.checkpoint(self.random.choice([self.leader, self.followers[1]]))
             if self.random.random() < 0.04:
                 await self.change_lead()
+            if self.random.random() < 0.2:
+                checking = asyncio.ensure_future(self.check())
+                await self.clock.settle()
+                await checking
             # Some at once: what is decided before another is applied.
             works = [self.one() for _ in range(self.random.choice([1, 1, 2, 3]))]
             tasks = [asyncio.ensure_future(work) for work in works]
@@ -443,6 +481,7 @@ async def told_by(seed: int, steps: int) -> int:
     """How many commands that were."""
     replicas = await Replicas(seed).open()
     await replicas.run(steps)
+    assert len(replicas.checked) > steps // 50
     assert digest(await replicas.reopened()) == digest(replicas.leader)
     return len(replicas.commands)
 

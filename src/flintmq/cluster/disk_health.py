@@ -21,8 +21,8 @@ STALLED_LOOKS = 20
 QUICK_LOOKS = 5
 QUICK_RUN = 10
 
-IS_FULL, IS_STALLED, IS_OFF = 1, 2, 4
-"""As a PING tells them; the last is that of the clock."""
+IS_FULL, IS_STALLED, IS_OFF, IS_DIFFERENT = 1, 2, 4, 8
+"""As a PING tells them; the third is that of the clock, the last that of the state."""
 
 
 class DiskHealth:

@@ -12,7 +12,7 @@ from .peers import Peers, PeerState
 def figures_of(node: ClusterNode, peers: Peers, catalog: ClusterCatalog) -> ClusterFigures:
     status, counts = node.status(), node.counts
     present = catalog.present()
-    shipping = node.shipped_bytes()
+    shipping, checks = node.shipped_bytes(), node.checks
     return ClusterFigures(
         nodes=len(present),
         voters=len(status.membership.voters),
@@ -31,6 +31,10 @@ def figures_of(node: ClusterNode, peers: Peers, catalog: ClusterCatalog) -> Clus
         transfers=counts.transfers,
         sent_snapshot_bytes=shipping[0],
         received_snapshot_bytes=shipping[1],
+        checks=0 if checks is None else checks.checked,
+        differs=node.differs,
+        found_different=0 if checks is None else checks.found,
+        rebuilt=0 if checks is None else checks.rebuilt,
         commit_seconds=node.commit_seconds,
         peers=[
             _peer(one, peers.states[one.id], status) for one in present if one.id in peers.states

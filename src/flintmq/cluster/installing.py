@@ -9,13 +9,28 @@ from typing import Protocol
 
 from ..engine.checkpoints import aside
 from ..engine.kept import KeptShard
-from ..engine.recovery import RECOVERY_STEP_SECONDS, RecoveryPace
+from ..engine.recovery import RECOVERY_STEP_SECONDS, RecoveryPace, Replayed
 from ..errors import FlintError, InvalidRequest, StorageFull
+from ..raft import EntryKind, RaftEntry
+from ..storage.frames import MEMBERSHIP, Record
 from .peer_frames import FrameKind
 from .receiving import CheckpointReceiver, clear_aside, put_in_place
-from .shard_host import ShardHost, may_install
-from .ship_frames import ShipList, ShipOffer, decode_chunk, decode_end, decode_offer, decode_want
+from .replicated_log import command_in
+from .shard_host import ShardHost, may_install, may_rebuild
+from .ship_frames import (
+    NO_CHECKPOINT,
+    ChunkPlace,
+    ShipList,
+    ShipOffer,
+    decode_chunk,
+    decode_end,
+    decode_offer,
+    decode_want,
+    encode_want,
+)
 from .shipping import CheckpointSender, SendShipping
+
+REPLAY_BYTES = 1 << 20
 
 
 class Driving(Protocol):
@@ -35,7 +50,7 @@ class Shipping:
         go_on: Callable[[], object],
         bytes_per_second: int,
     ) -> None:
-        self._kept, self._node = kept, node
+        self._kept, self._node, self._send = kept, node, send
         self.sender = CheckpointSender(
             kept,
             send,
@@ -45,7 +60,9 @@ class Shipping:
             bytes_per_second=bytes_per_second,
         )
         self.receiver = CheckpointReceiver(kept, send, self._install)
-        self._is_closed = False
+        self._is_closed = self._rebuilds = False
+        self.on_rebuilt: Callable[[], object] | None = None
+        """Told when what is applied here has come from another node."""
         clear_aside(kept.files)  # a process before us was ended meanwhile
 
     def _hold(self, index: int | None) -> None:
@@ -64,7 +81,11 @@ class Shipping:
                 if group == self._kept.group:
                     self._offered(peer, offer)
             case FrameKind.WANT:
-                self.sender.wanted(peer, decode_want(body))
+                place = decode_want(body)
+                if place.checkpoint != NO_CHECKPOINT:
+                    self.sender.wanted(peer, place)
+                elif self._node.host.is_leading:
+                    self.sender.asked(peer, place.position)
             case FrameKind.CHUNK:
                 self.receiver.arrived(peer, *decode_chunk(body))
             case FrameKind.SHIPPED:
@@ -73,6 +94,11 @@ class Shipping:
     def _offered(self, peer: int, offer: ShipOffer) -> None:
         host = self._node.host
         if host.is_stopped:
+            return
+        if self._rebuilds and may_rebuild(host, offer.index, offer.term):
+            if self.receiver.is_free:
+                self._hold(offer.index)  # it goes on with the entries behind that, which are here
+            self.receiver.offered(peer, offer)
             return
         if host.holds(offer.index, offer.term):
             host.tell_held(peer, offer.index)  # that has happened, or was never needed
@@ -88,29 +114,51 @@ class Shipping:
         self.sender.close()
         await self.receiver.close()
 
+    def rebuild(self, leader: int) -> None:
+        """Have a checkpoint of who leads take the place of what is applied here. To be said again
+        until that is done."""
+        if self._is_closed or not self.receiver.is_free:
+            return
+        self._rebuilds = True
+        least = self._node.host.storage.first_index() - 1
+        place = ChunkPlace(self._kept.group, NO_CHECKPOINT, 0, max(1, least))
+        self._send(leader, FrameKind.WANT, encode_want(place))
+
     # --- installing
 
     async def _install(self, peer: int, offer: ShipOffer, listed: ShipList) -> None:
         error = await self._kept.checkpoints.replace(self._replaced(offer, listed))
+        self._node.host.storage.held_behind = None
         if error is not None:
             raise error
+        self._rebuilds = False
+        if self.on_rebuilt is not None:
+            self.on_rebuilt()
         self._node.host.tell_held(peer)
 
     async def _replaced(self, offer: ShipOffer, listed: ShipList) -> FlintError | None:
         """While no checkpoint is written. Where nothing was changed, the shard goes on as it was;
         where that is not known, the node stops."""
         kept, host = self._kept, self._node.host
-        if not may_install(host, offer.index, offer.term):
+        goes_on = self._rebuilds and may_rebuild(host, offer.index, offer.term)
+        if not goes_on and not may_install(host, offer.index, offer.term):
             return InvalidRequest(
                 f"the log of this node has come to index {host.raft.log.last_index()} meanwhile, "
                 f"the checkpoint ends with {offer.index}"
             )
+        applied = kept.shard.proposer.applied
         try:
             await host.retire()
+            is_behind = host.writes.is_behind
             position = kept.position_behind(offer.index)
             await aside(kept.host, put_in_place, kept, listed, position)
             kept.checkpoints.forget_obsolete()
-            await kept.take_up_anew(RecoveryPace(kept.host.is_threaded, RECOVERY_STEP_SECONDS))
+            pace = RecoveryPace(kept.host.is_threaded, RECOVERY_STEP_SECONDS)
+            last = max(applied, offer.index)
+            await kept.take_up_anew(pace)
+            if goes_on:
+                found = Replayed(offer.index, is_behind=is_behind, term=offer.term)
+                await self._apply_again(host, found, last, pace)
         except StorageFull as error:
             self._node.drive_anew()
             return error
@@ -123,3 +171,27 @@ class Shipping:
         self._node.drive_anew()
         await aside(kept.host, kept.checkpoints.remove_litter)
         return None
+
+    async def _apply_again(
+        self, host: ShardHost, found: Replayed, last: int, pace: RecoveryPace
+    ) -> None:
+        """The log goes on behind the checkpoint: what was applied of it is applied again."""
+        kept, log, storage = self._kept, self._kept.log, host.storage
+        while found.index < last:
+            for entry in storage.entries(found.index + 1, last + 1, REPLAY_BYTES):
+                command = None
+                if entry.kind is EntryKind.MEMBERSHIP:
+                    log.command_of(record_of(kept.group, entry))
+                else:
+                    command = command_in(entry.data)
+                kept.shard.proposer.take(entry.index, entry.term, command)
+                found.index, found.term = entry.index, entry.term
+                found.records += 1
+                found.bytes += len(entry.data)
+                await pace.step_aside()
+        kept.go_on_behind(found)
+
+
+def record_of(group: int, entry: RaftEntry) -> Record:
+    """A change of who belongs to the group, as the journal has it."""
+    return Record(group, entry.term, entry.index, (entry.data,), kind=MEMBERSHIP)

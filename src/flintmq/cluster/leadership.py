@@ -32,7 +32,7 @@ from ..raft import Status
 from ..rows import Decoder
 from .bootstrap import PEER_PORT
 from .catalog import ClusterCatalog
-from .disk_health import DiskHealth, shown_disk
+from .disk_health import IS_DIFFERENT, shown_disk
 from .figures import figures_of
 from .identity import NodeRecord
 from .levels import LEVEL, highest, too_old
@@ -164,9 +164,12 @@ class ClusterLeadership:
                 pass
         return self.status()
 
-    def _fitness(self) -> DiskHealth:
+    def _tell_own(self, shown: NodeStatus) -> None:
         assert self._node is not None
-        return self._node.disk
+        shown.version, shown.level = __version__, LEVEL
+        shown.life = f"{self._peers.life:x}"
+        shown.disk, shown.clock_ms = self._node.disk.shown, 0
+        shown.copy = "differs" if self._node.differs else "ok"
 
     def _next_level(self) -> int:
         """Raises InvalidRequest where a node is too old, or down."""
@@ -228,9 +231,7 @@ class ClusterLeadership:
                 status.applied,
             )
             shown.behind = status.committed - status.applied
-            shown.version, shown.level = __version__, LEVEL
-            shown.life = f"{self._peers.life:x}"
-            shown.disk, shown.clock_ms = self._fitness().shown, 0
+            self._tell_own(shown)
         elif peer is None or not peer.is_connected:
             shown.role, shown.why = "down", "" if peer is None else peer.why
             return shown
@@ -292,6 +293,7 @@ def _tell_peer(shown: NodeStatus, peer: PeerState) -> None:
     if peer.health is not None:
         shown.level = peer.health.level or 1
         shown.disk = shown_disk(peer.health.flags)
+        shown.copy = "differs" if peer.health.flags & IS_DIFFERENT else "ok"
 
 
 def _role(node: int, status: Status, leader: int) -> NodeRole:

@@ -29,10 +29,12 @@ from ..raft.leader import Leader
 from ..rows import Decoder
 from ..storage.filesystem import FileSystem
 from .catalog import ClusterCatalog
+from .checking import CHECK_TICKS, StateChecks
 from .clock_health import ClockHealth
-from .disk_health import IS_OFF, STALLED_LOOKS, DiskHealth, tell_fitness
+from .disk_health import IS_DIFFERENT, IS_OFF, STALLED_LOOKS, DiskHealth, tell_fitness
 from .installing import Shipping
 from .members import ClusterMembers
+from .peer_frames import FrameKind
 from .replicated import ReplicatedBroker
 from .replicated_log import ReplicatedLog
 from .shard_host import RECLAIM_SECONDS, ShardHost
@@ -85,6 +87,7 @@ class ClusterNode:
         snapshot_rate: int = BYTES_PER_SECOND,
         reclaim_seconds: float = RECLAIM_SECONDS,
         stalled_ticks: int = STALLED_LOOKS,
+        check_ticks: int = CHECK_TICKS,
         staging: Staging | None = None,
         staged_seconds: float = STAGED_SECONDS,
         **settings: Any,
@@ -122,6 +125,8 @@ class ClusterNode:
         self.counts = LeadCounts()
         self._listeners: list[Callable[[int, int], None]] = []
         self._told = (NOBODY, 0)
+        self.checks: StateChecks | None = None
+        self._check_ticks = check_ticks
         self._host: ShardHost | None = None
         self._shipping: Shipping | None = None
         self._snapshot_rate = snapshot_rate
@@ -157,6 +162,15 @@ class ClusterNode:
         self._host = self._driven()
         send, go_on = self._transport.send_shipping, self._log.go_on
         self._shipping = Shipping(kept, send, self, go_on, self._snapshot_rate)
+        self.checks = StateChecks(
+            self,
+            kept.shard,
+            self._log,
+            send,
+            self._shipping.rebuild,
+            check_ticks=self._check_ticks,
+        )
+        self._shipping.on_rebuilt = self.checks.was_rebuilt
         on_failed = self.local.host.on_failed
 
         def failed(error: FlintError) -> None:
@@ -273,13 +287,18 @@ class ClusterNode:
 
     @property
     def may_lead(self) -> bool:
-        """Whether disk and clock are well."""
-        return self.disk.is_fit and not self.clock.is_off
+        """Whether disk, clock and state are well."""
+        return self.disk.is_fit and not self.clock.is_off and not self.differs
+
+    @property
+    def differs(self) -> bool:
+        """Whether what is applied here is not what most nodes have."""
+        return self.checks is not None and self.checks.differs
 
     @property
     def flags(self) -> int:
         """As a PING tells them: a node that has any is not handed the lead."""
-        return self.disk.flags | IS_OFF * self.clock.is_off
+        return self.disk.flags | IS_OFF * self.clock.is_off | IS_DIFFERENT * self.differs
 
     @property
     def commit_seconds(self) -> Histogram:
@@ -311,6 +330,13 @@ class ClusterNode:
             self._told = (leader, host.term)
             for tell in list(self._listeners):
                 tell(*self._told)
+
+    def voters(self) -> set[int]:
+        return set(self.host.raft.membership.all_voters())
+
+    def peers(self) -> list[int]:
+        """All other nodes of the cluster."""
+        return [node for node in self.host.raft.membership.everybody() if node != self.id]
 
     # --- wishes
 
@@ -345,7 +371,7 @@ class ClusterNode:
         """A tick's time has passed."""
         self.host.tick()
         self._look_at_disk()
-        self.members.look()
+        self._look_around()
 
     def _arm(self) -> None:
         if self._tick_seconds:
@@ -373,8 +399,13 @@ class ClusterNode:
         for _ in range(min(missed, 4 * self._election_ticks)):
             self.host.tick()
         if missed:
-            self.members.look()
+            self._look_around()
         self._ticked_at += missed * self._tick_seconds
+
+    def _look_around(self) -> None:
+        self.members.look()
+        if self.checks is not None and not self.host.is_stopped:
+            self.checks.tick()
 
     def _look_at_disk(self) -> None:
         """A node whose disk hangs or is full, or whose clock is off, leaves the lead to another."""
@@ -399,7 +430,10 @@ class ClusterNode:
             self._host.receive([message for message in messages if message.sender == peer])
 
     def receive_shipping(self, peer: int, kind: int, body: memoryview) -> None:
-        if self._shipping is not None:
+        if kind == FrameKind.DIGEST:
+            if self.checks is not None:
+                self.checks.receive(peer, body)
+        elif self._shipping is not None:
             self._shipping.receive(peer, kind, body)
 
     def peer_connected(self, peer: int, incarnation: int) -> None:

@@ -18,8 +18,9 @@ place of a hello is known at once: that is a GOODBYE.
     8 FOUNDING  MessagePack of bootstrap.py
    10 GOODBYE   flags: a `GoodbyeReason`; body: a sentence, UTF-8
    11 PROOF     32 B, behind the hellos where there is no TLS: HMAC-SHA256(key, role, both hellos)
-   13 JOINING   MessagePack of joining.py
    12 ABOUT     MessagePack `AboutNode`: where its clients connect, and what it is called
+   13 JOINING   MessagePack of joining.py
+   14 DIGEST    group u32 | form u8 | 3 zeros | number u64 | digest u64: checking.py
 
 The incarnation is drawn with the node's directory and lasts as long as that; the life is drawn at
 each start of its process.
@@ -84,6 +85,7 @@ class FrameKind(IntEnum):
     PROOF = 11
     ABOUT = 12
     JOINING = 13
+    DIGEST = 14
 
 
 class GoodbyeReason(IntEnum):
@@ -152,6 +154,8 @@ class AboutNode(msgspec.Struct, frozen=True, omit_defaults=True):
     token: str = ""
     """By which its native server knows other nodes that ask on behalf of their clients. Drawn at
     each start, and told on lines between nodes only."""
+    has_keys: bool = False
+    """Whether the cluster has API keys, as far as this node knows."""
 
 
 # --- hello and proof
@@ -321,7 +325,10 @@ def decode_goodbye(frame: PeerFrame) -> tuple[int, str]:
     return frame.flags, bytes(frame.body[:REASON_BYTES_MAX]).decode(errors="replace")
 
 
-SHIPPING = frozenset({FrameKind.SHIP, FrameKind.WANT, FrameKind.CHUNK, FrameKind.SHIPPED})
+SHIPPING = frozenset(
+    {FrameKind.SHIP, FrameKind.WANT, FrameKind.CHUNK, FrameKind.SHIPPED, FrameKind.DIGEST}
+)
+"""What concerns checkpoints and what they hold."""
 
 _about = msgspec.msgpack.Decoder(AboutNode)
 

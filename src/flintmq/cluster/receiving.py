@@ -65,6 +65,11 @@ class CheckpointReceiver:
         self._heard_at = self._not_before = 0.0
         self.received_bytes = self.all_bytes = 0
 
+    @property
+    def is_free(self) -> bool:
+        """Nothing is being fetched."""
+        return self._task is None
+
     def offered(self, peer: int, offer: ShipOffer) -> None:
         """Take what is offered, unless another is on its way."""
         now = asyncio.get_running_loop().time()

@@ -490,3 +490,15 @@ def may_install(host: ShardHost, index: int, term: int) -> bool:
         and host.raft.log.last_index() < index
         and host.raft.term >= term
     )
+
+
+def may_rebuild(host: ShardHost, index: int, term: int) -> bool:
+    """Whether a checkpoint may take the place of what is applied, and not of the log: that has the
+    entry with which it ends, or the one behind it, and goes on from there."""
+    log = host.raft.log
+    return (
+        not host.is_stopped
+        and host.standing is Standing.FOLLOWING
+        and log.first_index() - 1 <= index <= log.durable_index()
+        and log.matches(index, term)
+    )

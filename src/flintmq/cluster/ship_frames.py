@@ -7,7 +7,8 @@
 
 All numbers are little-endian. A shipment is known by the index of its checkpoint. File 0 is its
 `ShipList`, which names the others: 1 is the first of them. A receiver asks for one chunk at a time,
-so what is on its way is bounded, and an interrupted one goes on where it was.
+so what is on its way is bounded, and an interrupted one goes on where it was. A WANT of index 0
+asks for an offer: of a checkpoint that ends at `position` or later.
 """
 
 from __future__ import annotations
@@ -54,6 +55,10 @@ class ChunkPlace(NamedTuple):
     checkpoint: int
     file: int
     position: int
+
+
+NO_CHECKPOINT = 0
+"""In the place of an index: whichever there is."""
 
 
 class ShipEnd(NamedTuple):

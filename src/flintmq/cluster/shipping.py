@@ -100,6 +100,19 @@ class CheckpointSender:
                 body = encode_offer(self._kept.group, shipment.offer)
                 self._send(peer, FrameKind.SHIP, body)
 
+    def asked(self, peer: int, at_least: int) -> None:
+        """A node has to have its state anew: a checkpoint that ends there or later will do. It asks
+        again until it is offered one."""
+        checkpoints, shipment = self._kept.checkpoints, self.shipment
+        if shipment is not None and shipment.offer.index >= at_least:
+            self.needed_by([peer])
+        elif checkpoints.manifest.head.checkpoint >= at_least:
+            if shipment is not None and not self._sending:
+                self._release()  # nobody is being sent it
+            self.needed_by([peer])
+        else:
+            checkpoints.begin()
+
     def wanted(self, peer: int, place: ChunkPlace) -> None:
         shipment = self.shipment
         if shipment is None or place.checkpoint != shipment.offer.index or peer in self._sending:

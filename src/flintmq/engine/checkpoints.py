@@ -239,7 +239,7 @@ class Checkpoints:
             last_definition=state.definitions.last_version,
         )
         self._plan = CheckpointPlan(head, state.staging.copy(), state.changed.copy(), state.changed)
-        state.changed = set()
+        state.changed, state.noted = set(), set()
         return self._plan
 
     async def take_states(self, plan: CheckpointPlan, pace: RecoveryPace) -> None:

@@ -9,7 +9,8 @@
     kind u8   level u8   6 zeros   length u64   rows   batches      4: appends; as a stage
 
 A level is what whoever applies the command has to know beyond the first version: 1 for appends, for
-what many groups change and for definitions, 2 for compactions and for the nodes of a cluster.
+what many groups change and for definitions, 2 for compactions and for the nodes of a cluster, 3 for
+checks of the state.
 
 What a command says was decided before it was written; apply refuses nothing. Times are in it.
 """
@@ -35,7 +36,7 @@ _APPEND = Layout("<B7xQ")
 _HEAD = Layout("<BB6xQ")
 _STRUCT, _BATCH, _STAGE, _MOVE, _ROWS = 0, 1, 2, 3, 4
 
-LEVEL = 2
+LEVEL = 3
 """The highest of the commands that are known here."""
 
 Buffer = bytes | memoryview
@@ -216,6 +217,13 @@ class SetNodes(msgspec.Struct, frozen=True, tag="nodes", array_like=True):
     nodes: list[NodeEntry]
 
 
+class CheckState(msgspec.Struct, frozen=True, tag="check", array_like=True):
+    """Changes nothing: whoever applies it works out what its state comes to here."""
+
+    number: int
+    """No two have the same one."""
+
+
 TopicChange = (
     AdvanceFirstOffset
     | SetCursor
@@ -238,6 +246,7 @@ Change = (
     | BeginEpoch
     | LimitProducers
     | SetNodes
+    | CheckState
     | GroupChanges
     | Define
     | TopicChange
@@ -325,13 +334,15 @@ def topics_of(command: Command) -> Iterable[int]:
             return {row[0] for row in command.rows}
         case GroupChanges(changes):
             return {change.topic for change in changes}
-        case Stage() | AbortStages() | BeginEpoch() | LimitProducers() | Define() | SetNodes():
+        case Stage() | AbortStages() | BeginEpoch() | LimitProducers():
+            return ()
+        case Define() | SetNodes() | CheckState():
             return ()
         case _:
             return (command.topic,)
 
 
-_LEVELS: dict[type, int] = {GroupChanges: 1, Define: 1, Compact: 2, SetNodes: 2}
+_LEVELS: dict[type, int] = {GroupChanges: 1, Define: 1, Compact: 2, SetNodes: 2, CheckState: 3}
 
 
 def encode_command(command: Command) -> Sequence[Buffer]:

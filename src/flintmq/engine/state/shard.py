@@ -24,6 +24,7 @@ from ..commands import (
     Append,
     Appends,
     BeginEpoch,
+    CheckState,
     Command,
     CommitStage,
     ConfigureTopics,
@@ -39,6 +40,7 @@ from ..commands import (
     topics_of,
 )
 from .definitions import Definitions
+from .digests import StateDigests
 from .memory_log import TopicLogApi
 from .producers import Remembered
 from .staging import Staging
@@ -76,12 +78,22 @@ class ShardState:
         self.observer: ShardObserver | None = None
         self.changed: set[int] = set()
         """Topics that are not as the last checkpoint has them."""
+        self.noted: set[int] = set()
+        """Those of which `on_change` was told. Whoever wants to hear of them again empties it."""
         self.on_change: Callable[[int], object] | None = None
         """Told of topics before they change and are none of those: a checkpoint may have to take
         them as they are."""
+        self.digests = StateDigests(self)
+        self.on_check: Callable[[], object] | None = None
+        """Told that `digests` has begun to work out what the state comes to."""
 
     def note_changes(self, on_change: Callable[[int], object]) -> None:
-        self.on_change = self.remembered.on_change = on_change
+        def note(id: int) -> None:
+            self.noted.add(id)
+            self.digests.changing(id)
+            on_change(id)
+
+        self.on_change = self.remembered.on_change = note
 
     def clear(self) -> None:
         """Nothing is here any more: another state is about to be taken up."""
@@ -95,18 +107,19 @@ class ShardState:
         self.remembered.on_change = on_change
         memory = self.remembered_in_memory
         self.remembered_in_memory = Remembered(memory.age_ms, memory.bytes_max)
-        self.changed = set()
+        self.changed, self.noted = set(), set()
+        self.digests.clear()
 
     def apply(self, command: Command) -> None:
         """Make a change that was decided. Refuses nothing."""
         if self.on_change is not None:
             if type(command) is Appends:
                 for rows in command.rows:
-                    if rows[0] not in self.changed:
+                    if rows[0] not in self.noted:
                         self.on_change(rows[0])
             else:
                 for id in topics_of(command):
-                    if id not in self.changed:
+                    if id not in self.noted:
                         self.on_change(id)
         if type(command) is Appends:  # as most are
             self._append_all(command)
@@ -231,6 +244,12 @@ class ShardState:
     def _begin_epoch(self, command: BeginEpoch) -> None:
         self.epoch = max(self.epoch, command.epoch)
 
+    def _check(self, command: CheckState) -> None:
+        self.digests.begin(command.number)
+        self.noted = set()
+        if self.on_check is not None:
+            self.on_check()
+
 
 # What is not in here concerns one topic.
 _APPLY: dict[type, Callable[[ShardState, Any], None]] = {
@@ -246,4 +265,5 @@ _APPLY: dict[type, Callable[[ShardState, Any], None]] = {
     BeginEpoch: ShardState._begin_epoch,
     Define: ShardState._define,
     SetNodes: ShardState._set_nodes,
+    CheckState: ShardState._check,
 }
