@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -56,6 +57,10 @@ class ChaosBroker:
 
     def is_up(self) -> bool:
         return self._process is not None and self._process.poll() is None
+
+    def begin_with(self, options: Sequence[str]) -> None:
+        """From its next start on."""
+        self._options = options
 
     def start(self) -> None:
         began = time.monotonic()
@@ -111,6 +116,16 @@ class ChaosBroker:
             if told.get("level") not in ("info", "debug", "warning") and not is_known:
                 found.append(line[:500])
         return found
+
+    def usage(self) -> tuple[int, int] | None:
+        """Its memory, in KiB, and how many descriptors it has; None while it is not up."""
+        try:
+            status = Path(f"/proc/{self.pid}/status").read_text()
+            descriptors = len(os.listdir(f"/proc/{self.pid}/fd"))
+        except OSError:
+            return None
+        found = re.search(r"VmRSS:\s+(\d+)", status)
+        return None if found is None else (int(found[1]), descriptors)
 
     def leave(self) -> None:
         if self._process is not None:

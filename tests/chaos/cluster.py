@@ -6,9 +6,13 @@ import asyncio
 import json
 import random
 import secrets
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from flintmq.cluster_model import ClusterStatus, ClusterVerb
+from flintmq.errors import FlintError
+from flintmq.net.remote.broker import RemoteBroker
 from tests.integration.loop_disk import LoopDisk
 from tests.patience import free_port, until
 
@@ -16,6 +20,8 @@ from .broker import SMALL, ChaosBroker
 from .peer_network import PeerNetwork
 
 NODES = 3
+REMOVED = "this node was removed from the cluster"
+"""What a node says at its end that was removed."""
 LEADING, GAVE_UP = "cluster_leading", "cluster_gave_up_lead"
 
 
@@ -42,22 +48,98 @@ class ChaosCluster:
         self._peer_ports = [free_port() for _ in range(NODES)]
         self.network = PeerNetwork([("127.0.0.1", port) for port in self._peer_ports])
         self.nodes: list[ChaosBroker] = []
+        self.names: list[str] = []
+        self._joined = NODES
+        self._gone: list[ChaosBroker] = []
 
     async def open(self) -> None:
         """Lay the lines; nothing runs yet."""
         places = await self.network.open() if self._is_proxied else self.network.targets
         addresses = ["{}:{}".format(*address) for address in places]
-        names = [f"node{number}" for number in range(1, NODES + 1)]
+        names = self.names = [f"node{number}" for number in range(1, NODES + 1)]
         founders = ",".join(map("=".join, zip(names, addresses, strict=True)))
         for at, (name, port) in enumerate(zip(names, self._peer_ports, strict=True)):
-            extra = ["--node-name", name, "--peer-listen", f"127.0.0.1:{port}"]
-            extra += ["--initial-cluster", founders, "--cluster-key-file", str(self._key)]
+            extra = [*self._own(name, port), "--initial-cluster", founders]
             parent = self.disks[at].path if self.disks else self._place / "data"
             log = self._place / f"{name}.log"
             self.nodes.append(ChaosBroker(parent / name, log, [*self._options, *extra]))
 
+    def _own(self, name: str, port: int) -> list[str]:
+        own = ["--node-name", name, "--peer-listen", f"127.0.0.1:{port}"]
+        return [*own, "--cluster-key-file", str(self._key)]
+
     async def close(self) -> None:
         await self.network.close()
+
+    # --- nodes come and go
+
+    async def ask(self, verb: ClusterVerb, name: str = "", address: str = "") -> ClusterStatus:
+        """Of whoever can be asked, until it is done."""
+        last: FlintError | None = None
+        for _ in range(60):
+            broker = RemoteBroker(self.url, timeout=5)
+            try:
+                await broker.open()
+                return await broker.cluster(verb, name, address)
+            except FlintError as error:
+                last = error
+                await asyncio.sleep(0.5)
+            finally:
+                await broker.close()
+        raise AssertionError(f"cluster {verb} {name}: {last!r}")
+
+    async def votes(self, name: str) -> int:
+        """Wait until a node of that name is a voter that has everything; its number."""
+        found: list[int] = []
+
+        async def does() -> bool:
+            status = await self.ask("status")
+            for node in status.nodes:
+                if node.name == name and node.role in ("leader", "follower") and not node.behind:
+                    found[:] = [node.id]
+                    return len([one for one in status.nodes if one.name == name]) == 1
+            return False
+
+        await until(does, f"{name} votes")
+        return found[0]
+
+    def _seeds(self) -> str:
+        return ",".join("{}:{}".format(*door) for door in self.network.doors)
+
+    async def replace(self, at: int) -> None:
+        """The disk of a node that is down is lost: another begins with nothing in its place."""
+        name, node, port = self.names[at], self.nodes[at], self._peer_ports[at]
+        door = "{}:{}".format(*self.network.doors[at])
+        await asyncio.to_thread(shutil.rmtree, node.directory)
+        await self.ask("replace", name, door)
+        own = [*self._own(name, port), "--peer-address", door, "--join", self._seeds()]
+        node.begin_with([*self._options, *own])
+        await asyncio.to_thread(node.start)
+        self.network.places[await self.votes(name)] = at + 1
+
+    async def join(self) -> str:
+        """One more node, which is the last of them. No line between it and others is cut."""
+        self._joined += 1
+        name, port = f"node{self._joined}", free_port()
+        own = [*self._own(name, port), "--join", self._seeds()]
+        place = self._place / "data" / name
+        node = ChaosBroker(place, self._place / f"{name}.log", [*self._options, *own])
+        self.nodes.append(node)
+        self.names.append(name)
+        await asyncio.to_thread(node.start)
+        await self.votes(name)
+        return name
+
+    async def remove(self, name: str) -> None:
+        """It ends by itself."""
+        await self.ask("remove", name)
+        at = self.names.index(name)
+        node = self.nodes[at]
+        await until(lambda: not node.is_up(), f"{name} ends")
+        self._gone += [node]
+        del self.nodes[at], self.names[at]
+        node.leave()
+        await asyncio.to_thread(shutil.rmtree, node.directory)
 
     @property
     def url(self) -> str:
@@ -88,7 +170,9 @@ class ChaosCluster:
             node.leave()
 
     def complaints(self) -> list[str]:
-        return [line for node in self.nodes for line in node.complaints(was_damaged=False)]
+        all = [*self.nodes, *self._gone]
+        found = [line for node in all for line in node.complaints(was_damaged=False)]
+        return [line for line in found if REMOVED not in line]
 
     # --- who leads
 
@@ -110,7 +194,7 @@ class ChaosCluster:
     async def follower(self) -> int:
         """Any of those that do not lead."""
         leader = await self.leading()
-        return self.chance.choice([at for at in range(NODES) if at != leader])
+        return self.chance.choice([at for at in range(len(self.nodes)) if at != leader])
 
     # --- power
 

@@ -200,6 +200,39 @@ async def cut_power_of_all(cluster: ChaosCluster) -> None:
     await cluster.start()
 
 
+# --- nodes come and go
+
+
+async def replace_node(cluster: ChaosCluster) -> None:
+    """A node is lost with its disk, the leader too, and another takes its place."""
+    at = cluster.chance.randrange(NODES)
+    cluster.nodes[at].kill()
+    await cluster.leading()
+    await cluster.replace(at)
+
+
+async def grow_and_shrink(cluster: ChaosCluster) -> None:
+    """From 3 to 5 nodes, one of the new ones leads, and back to 3. Sometimes a node is killed
+    while there are five."""
+    names = [await cluster.join(), await cluster.join()]
+    await cluster.ask("transfer", names[0])
+    if cluster.chance.random() < 0.5:
+        at = cluster.chance.randrange(NODES)
+        cluster.nodes[at].kill()
+        await asyncio.sleep(1)
+        await asyncio.to_thread(cluster.nodes[at].start)
+        await cluster.votes(cluster.names[at])
+    for name in cluster.chance.sample(names, 2):
+        await cluster.remove(name)
+
+
+async def move_lead(cluster: ChaosCluster) -> None:
+    at = await cluster.follower()
+    await cluster.votes(cluster.names[at])
+    await cluster.ask("transfer", cluster.names[at])
+    await until(lambda: cluster.leader() == at, "the other one leads")
+
+
 CLUSTER_FAULTS: dict[str, ClusterFault] = {
     "leader-kill": kill_leader,
     "leader-cut": cut_off_leader,
@@ -220,6 +253,9 @@ CLUSTER_FAULTS: dict[str, ClusterFault] = {
     "slow-disks": slow_disks,
     "follower-disk-hangs": followers_disk_hangs,
     "follower-disk-full": followers_disk_is_full,
+    "node-replace": replace_node,
+    "lead-move": move_lead,
+    "grow-and-shrink": grow_and_shrink,
 }
 OF_DISKS = ("power-cut", "power-cut-all", "leader-disk-full", "follower-disk-full")
 """These need a disk of their own for each node."""

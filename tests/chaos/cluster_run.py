@@ -2,6 +2,7 @@
 
     python -m tests.chaos.cluster_run --rounds 50 --seed 7
     python -m tests.chaos.cluster_run --rounds 5 --only power-cut-all
+    python -m tests.chaos.cluster_run --minutes 30
 
 A round is one fault. The clients and the judge are those of `tests.chaos.run`. In the end
 everything is read twice, from different leaders.
@@ -38,8 +39,14 @@ DISK_MEBIBYTES = 1024
 
 
 class ClusterRun:
-    def __init__(self, place: Path, rounds: int, seed: int, without: frozenset[str]) -> None:
+    def __init__(
+        self, place: Path, rounds: int, seed: int, without: frozenset[str], minutes: float = 0.0
+    ) -> None:
+        """So many rounds, or as many as there is time for."""
         self._place, self._rounds, self._seed = place, rounds, seed
+        self._minutes = minutes
+        self._usage: list[tuple[float, int, int]] = []
+        """When, and the most memory and descriptors that a node had then."""
         self._left_out = dict.fromkeys(sorted(without), "left out by the caller")
         self._chance = random.Random(seed)
         self._stories = place / "stories"
@@ -65,8 +72,11 @@ class ClusterRun:
             self._crowd.start((cluster.url, cluster.url))
             await self._crowd.at_work()
             await asyncio.sleep(2)
-            for number in range(self._rounds):
+            number, end = 0, began + 60 * self._minutes
+            while number < self._rounds or time.monotonic() < end:
                 await self._do_harm(cluster, kinds[number % len(kinds)])
+                self._note_usage(cluster)
+                number += 1
             await asyncio.to_thread(self._crowd.stop)
             await drain(cluster.url, Story(self._stories / "drain", "drain"))
             await tell_everything(cluster.url, self._story, 0)
@@ -90,6 +100,13 @@ class ClusterRun:
             slowest_start_seconds=cluster.slowest_start_seconds,
             verdict=check(self._stories),
             complaints=complaints,
+            usage=usage_by_thirds(self._usage),
+        )
+
+    def _note_usage(self, cluster: ChaosCluster) -> None:
+        found = [usage for node in cluster.nodes if (usage := node.usage()) is not None]
+        self._usage.append(
+            (time.monotonic(), max(one[0] for one in found), max(one[1] for one in found))
         )
 
     def _disks(self, until_the_end: ExitStack) -> list[LoopDisk]:
@@ -119,19 +136,39 @@ class ClusterRun:
         await asyncio.sleep(CALM_SECONDS)
 
 
+def usage_by_thirds(noted: list[tuple[float, int, int]]) -> list[tuple[int, int]]:
+    """The most memory (MiB) and descriptors that any node had, in each third of the run."""
+    if not noted:
+        return []
+    begin, length = noted[0][0], (noted[-1][0] - noted[0][0]) / 3 or 1.0
+    thirds: list[list[tuple[float, int, int]]] = [[], [], []]
+    for one in noted:
+        thirds[min(2, int((one[0] - begin) / length))].append(one)
+    return [
+        (max(one[1] for one in third) >> 10, max(one[2] for one in third))
+        for third in thirds
+        if third
+    ]
+
+
 def run(
-    rounds: int, seed: int, without: frozenset[str] = frozenset(), keep: Path | None = None
+    rounds: int,
+    seed: int,
+    without: frozenset[str] = frozenset(),
+    keep: Path | None = None,
+    minutes: float = 0.0,
 ) -> Report:
     if keep is not None:
         keep.mkdir(parents=True)
-        return asyncio.run(ClusterRun(keep, rounds, seed, without).run())
+        return asyncio.run(ClusterRun(keep, rounds, seed, without, minutes).run())
     with tempfile.TemporaryDirectory() as place:
-        return asyncio.run(ClusterRun(Path(place), rounds, seed, without).run())
+        return asyncio.run(ClusterRun(Path(place), rounds, seed, without, minutes).run())
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
-    parser.add_argument("--rounds", type=int, default=len(CLUSTER_FAULTS))
+    parser.add_argument("--rounds", type=int, help="each fault once, if no --minutes are given")
+    parser.add_argument("--minutes", type=float, default=0.0, help="as many rounds as fit")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
     parser.add_argument("--without", default="", help=f"of {', '.join(CLUSTER_FAULTS)}")
     parser.add_argument("--only", default="", help="these faults and no others")
@@ -143,7 +180,10 @@ def main() -> int:
     if unknown := (without | only).difference(CLUSTER_FAULTS):
         parser.error(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(CLUSTER_FAULTS)}")
     without |= CLUSTER_FAULTS.keys() - only
-    report = run(options.rounds, options.seed, without, options.keep)
+    rounds = options.rounds
+    if rounds is None:
+        rounds = 0 if options.minutes else len(CLUSTER_FAULTS)
+    report = run(rounds, options.seed, without, options.keep, options.minutes)
     print(json.dumps(report.as_json()) if options.output == "json" else report)
     return 0 if report.is_good else 1
 

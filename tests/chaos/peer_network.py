@@ -23,6 +23,8 @@ class PeerNetwork:
     def __init__(self, targets: list[tuple[str, int]]) -> None:
         """Where each node listens for the others."""
         self.targets = targets
+        self.places: dict[int, int] = {}
+        """Of nodes that came later, whose numbers are others than those of their places."""
         self._servers: list[asyncio.Server] = []
         self.doors: list[tuple[str, int]] = []
         self._links: set[asyncio.Task[None]] = set()
@@ -73,7 +75,8 @@ class PeerNetwork:
         try:
             to = self.doors.index(writer.get_extra_info("sockname")[:2]) + 1
             hello = await reader.readexactly(HELLO_BYTES)
-            dialler = int.from_bytes(hello[DIALLER], "little")
+            number = int.from_bytes(hello[DIALLER], "little")
+            dialler = self.places.get(number, number)
             if self.refused.intersection({(dialler, to), (to, dialler)}):
                 return
             far_reader, far_writer = await asyncio.open_connection(*self.targets[to - 1])

@@ -51,6 +51,8 @@ class Report:
     slowest_start_seconds: float
     verdict: Verdict
     complaints: list[str] = field(default_factory=list)
+    usage: list[tuple[int, int]] = field(default_factory=list)
+    """Of a cluster: the most MiB and descriptors that a node had, in each third of the run."""
 
     @property
     def is_good(self) -> bool:
@@ -72,6 +74,7 @@ class Report:
                 for one in self.verdict.checks
             ],
             "complaints": self.complaints,
+            "usage": self.usage,
         }
 
     def __str__(self) -> str:
@@ -89,6 +92,10 @@ class Report:
             ("check", "judged", "failures"),
             [(one.name, one.judged, len(one.failures)) for one in self.verdict.checks],
         )
+        lines += [
+            f"third {at} of the run: at most {memory} MiB and {descriptors} descriptors of a node"
+            for at, (memory, descriptors) in enumerate(self.usage, 1)
+        ]
         lines += [f"NOT TRIED: {kind}: {why}" for kind, why in self.left_out.items()]
         lines += [f"COMPLAINT: {text}" for text in self.complaints]
         for one in self.verdict.checks:
