@@ -15,7 +15,9 @@ from ..access import TopicGrant
 from ..errors import InvalidRequest
 from ..storage.key_file import KEYS_FILE, ApiKey, KeyFile, make_key, parse_key
 from .command_group import CommandGroup
+from .connecting import ACCESS, Target, access_options, server_options, target_of
 from .durations import Lifetime
+from .key_stores import ClusterKeys, FileKeys, KeyStore
 from .look import print_table
 from .shared import Command, confirm, file_option, output_option, print_json, show, yes_option
 
@@ -25,17 +27,19 @@ def command() -> None:
     """Create, list and revoke API keys. The broker may be running or stopped.
 
     Creating the first key turns authentication on: from then on, every client needs a key.
+    With --server, the keys are those of a cluster: all of its nodes accept them.
 
     \b
     Examples:
       flintmq key add billing --grant 'orders.>:consume' --data-dir /var/lib/flint
+      flintmq key add billing --grant 'orders.>:consume' --server flint://a.example.com
       flintmq key ls --data-dir /var/lib/flint
       flintmq key rm billing --data-dir /var/lib/flint --yes
     """
 
 
-def keys_file_options(command: Command) -> Command:
-    """`--data-dir` or `--keys-file`; the command receives `file`."""
+def key_store_options(command: Command) -> Command:
+    """`--data-dir`, `--keys-file`, or `--server` of a cluster; the command receives `store`."""
 
     @click.option(
         "--data-dir",
@@ -48,19 +52,35 @@ def keys_file_options(command: Command) -> Command:
         "The keys file, if the broker uses another one (keys_file).",
         envvar="FLINTMQ_KEYS_FILE",
     )
+    @click.option(
+        "--server",
+        metavar="URL",
+        help="A node of a cluster, flint://host:port: the key is good at all nodes.",
+    )
+    @access_options()
     @functools.wraps(command)
-    def with_file(*, data_dir: Path | None, keys_file: Path | None, **rest: Any) -> int:
-        if keys_file is None and data_dir is None:
-            raise click.UsageError(
-                "no keys file given; pass --data-dir DIR, or set FLINTMQ_DATA_DIR"
-            )
-        path = keys_file or Path(str(data_dir)) / KEYS_FILE
-        if not path.parent.is_dir():
-            # Made on the fly, a mistyped directory would get keys that no broker ever asks for.
-            raise click.UsageError(f"directory {path.parent} does not exist; create it first")
-        return command(file=KeyFile(path), **rest)
+    def with_store(
+        *, data_dir: Path | None, keys_file: Path | None, server: str | None, **rest: Any
+    ) -> int:
+        access = {name: rest.pop(name) for name in ACCESS}
+        if server is not None:
+            return command(store=ClusterKeys(target_of(server, **access)), **rest)
+        return command(store=FileKeys(_key_file(data_dir, keys_file)), **rest)
 
-    return with_file
+    return with_store
+
+
+def _key_file(data_dir: Path | None, keys_file: Path | None) -> KeyFile:
+    if keys_file is None and data_dir is None:
+        raise click.UsageError(
+            "no keys file given; pass --data-dir DIR, or set FLINTMQ_DATA_DIR; of a cluster, "
+            "--server URL"
+        )
+    path = keys_file or Path(str(data_dir)) / KEYS_FILE
+    if not path.parent.is_dir():
+        # Made on the fly, a mistyped directory would get keys that no broker ever asks for.
+        raise click.UsageError(f"directory {path.parent} does not exist; create it first")
+    return KeyFile(path)
 
 
 def _shown(key: ApiKey) -> dict[str, Any]:
@@ -112,10 +132,15 @@ def _grant(text: str) -> TopicGrant:
     help="Key expires after this time: 12h, 30d, 52w.",
 )
 @click.option("--note", default="", help="Free text, for example the owner of the key.")
-@keys_file_options
+@key_store_options
 @output_option
 def add(
-    name: str, grants: tuple[str, ...], expires: float | None, note: str, file: KeyFile, output: str
+    name: str,
+    grants: tuple[str, ...],
+    expires: float | None,
+    note: str,
+    store: KeyStore,
+    output: str,
 ) -> int:
     """Create an API key and print it. It is shown only once.
 
@@ -138,8 +163,8 @@ def add(
         expires_at_ms=None if expires is None else now_ms + round(expires * 1000),
         note=note,
     )
-    is_first = file.stamp() is None
-    file.add(key)
+    is_first = store.keys() is None
+    store.add(key)
     if output == "json":
         print_json({**_shown(key), "key": text})
         return 0
@@ -148,17 +173,14 @@ def add(
         ends = "" if key.expires_at_ms is None else f", expires {_when(key.expires_at_ms)}"
         click.echo(f"Created key {key.id} ({name}){ends}. It is not shown again.", err=True)
     if is_first:
-        click.echo(
-            "flintmq: this is the first key: from now on, every client of this broker needs one",
-            err=True,
-        )
+        click.echo(f"flintmq: {store.first}", err=True)
     return 0
 
 
 @command.command("ls")
-@keys_file_options
+@key_store_options
 @output_option
-def ls(file: KeyFile, output: str) -> int:
+def ls(store: KeyStore, output: str) -> int:
     """List API keys: permissions, creation and expiry. Secrets are not stored.
 
     \b
@@ -166,11 +188,11 @@ def ls(file: KeyFile, output: str) -> int:
       flintmq key ls --data-dir /var/lib/flint
       flintmq key ls --data-dir /var/lib/flint --output json
     """
-    is_there = file.stamp() is not None
-    keys = file.read() if is_there else []
-    if not is_there and output != "json":
-        click.echo(f"{file.path} does not exist: the broker requires no keys.", err=True)
+    known = store.keys()
+    if known is None and output != "json":
+        click.echo(f"There are no keys in {store.place}: no client needs one.", err=True)
         return 0
+    keys = known or []
     now_ms = time.time_ns() // 1_000_000
     rows = [
         (
@@ -192,10 +214,10 @@ def ls(file: KeyFile, output: str) -> int:
 
 @command.command("rm")
 @click.argument("name_or_id", metavar="NAME|ID")
-@keys_file_options
+@key_store_options
 @yes_option
 @output_option
-def rm(name_or_id: str, file: KeyFile, yes: bool, output: str) -> int:
+def rm(name_or_id: str, store: KeyStore, yes: bool, output: str) -> int:
     """Revoke a key by name or id. Its clients are disconnected within a second.
 
     After the last key is revoked, the broker still requires a key, so no client can connect.
@@ -203,6 +225,7 @@ def rm(name_or_id: str, file: KeyFile, yes: bool, output: str) -> int:
     \b
     Examples:
       flintmq key rm billing --data-dir /var/lib/flint --yes
+      flintmq key rm billing --server flint://a.example.com --yes
     """
     parsed = parse_key(name_or_id.strip())
     if parsed is not None:
@@ -211,5 +234,29 @@ def rm(name_or_id: str, file: KeyFile, yes: bool, output: str) -> int:
             f"its id: {parsed[0]}"
         )
     confirm(f"Revoke key {name_or_id} and disconnect its clients?", yes)
-    key = file.remove(name_or_id)
+    key = store.remove(name_or_id)
     return show(output, _shown(key), f"Revoked key {key.id} ({key.name}).")
+
+
+@command.command("copy")
+@click.argument("keys_file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@server_options
+@output_option
+def copy(keys_file: Path, target: Target, output: str) -> int:
+    """Copy the keys of a keys file into a cluster, so that all of its nodes accept them.
+
+    Use this once for a broker that became a cluster, or for nodes that had a copy of the file each.
+    The keys stay as they are: clients notice nothing. Keys that the cluster has already, or has
+    revoked, are left out. Afterwards remove the file from the nodes: what is in it stays good
+    there, also when the cluster revokes it.
+
+    \b
+    Examples:
+      flintmq key copy /var/lib/flint/keys.json --server flint://a.example.com
+    """
+    store = ClusterKeys(target)
+    copied, left_out = store.copy(KeyFile(keys_file).read())
+    facts = {"copied": copied, "left_out": left_out}
+    return show(
+        output, facts, f"Copied {len(copied)} keys; left out {len(left_out)} that were there."
+    )

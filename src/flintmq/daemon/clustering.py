@@ -40,15 +40,18 @@ from ..cluster.peers import LineTls, Peers, clocks
 from ..cluster.storage import is_member
 from ..config.kinds import shown_address
 from ..config.table import Config
+from ..engine.broker import Broker
 from ..errors import InvalidRequest
 from ..frontends.hermes.settings import is_hermes_node
 from ..net.remote.tls import ClientTls
+from ..net.server.gate import ApiKeyGate
 from ..net.server.native import NativeServer
 from ..net.tls.files import load_authorities, load_pair
 from ..observe.logs import event
 from ..storage.filesystem import LocalFileSystem
 from .assembly import engine_settings
 from .node_view import NodeView
+from .shared_keys import SharedKeys
 
 _log = logging.getLogger(__name__)
 
@@ -84,6 +87,7 @@ class NodePlace:
         self._node: ClusterNode | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._hop: LeaderBroker | None = None
+        self.keys: SharedKeys | None = None
         self.record: NodeRecord
         self.catalog = ClusterCatalog(level=1)
         self.catalog.on_changed.append(self._follow)
@@ -241,7 +245,12 @@ class NodePlace:
             __version__,
             self._config.tls_cert is not None,
             self.token,
+            self.keys is not None and self.keys.are_there,
         )
+
+    def guard(self, broker: Broker, gate: ApiKeyGate) -> None:
+        """Have clients show a key of the cluster, where it has any."""
+        self.keys = SharedKeys(broker, gate, self.catalog, self.peers)
 
     def _health(self) -> PeerHealth:
         return clocks()._replace(flags=0 if self._node is None else self._node.flags, level=LEVEL)

@@ -198,6 +198,8 @@ class Daemon:
             if not await self._is_founded():
                 return
             await (self._broker if self._node is None else self._node).open()
+            if self._place is not None:
+                self._place.guard(self._broker, self.gate)
             self._notes.note_recovery()
             self._turns.start()
             try:

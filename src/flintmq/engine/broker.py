@@ -118,7 +118,7 @@ class Broker:
         self.dead_letters, self.redrive = letters.dead_letters, letters.redrive
         self.discard, self.redrive_edited = letters.discard, letters.redrive_edited
 
-        defining = DefinitionVerbs(shard)
+        defining = self.defining = DefinitionVerbs(shard)
         self.definitions, self.define = defining.definitions, defining.define
         self.webhook_states, self.test_webhook = defining.webhook_states, defining.test_webhook
         self.deliver_webhooks_by = defining.deliver_webhooks_by

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from ..errors import DefinitionChanged, InvalidRequest, TopicNotFound
 from ..model import Definition
 from ..patterns import check_name
+from ..storage.key_file import SHARED_KIND
 from ..webhook_model import KIND, WebhookAnswer, WebhookState, resting_state, webhook_of
 from .commands import Define
 from .shard import Shard
@@ -27,6 +29,8 @@ class DefinitionVerbs:
     def __init__(self, shard: Shard) -> None:
         self._shard = shard
         self._deliverer: WebhookDeliverer | None = None
+        self.check_shared: Callable[[], object] | None = None
+        """Of a node of a cluster: raises where the cluster cannot keep keys."""
 
     def deliver_webhooks_by(self, deliverer: WebhookDeliverer) -> None:
         self._deliverer = deliverer
@@ -69,7 +73,9 @@ class DefinitionVerbs:
             )
         async with shard.deciding():  # so that what was decided before is applied
             shard.check_open()
-            if topic not in shard.topics and f"{topic}/0" not in shard.topics:
+            if kind == SHARED_KIND:
+                self._check_key(topic)
+            elif topic not in shard.topics and f"{topic}/0" not in shard.topics:
                 raise TopicNotFound(topic)
             found = known.get(kind, topic, name)
             if version is not None and version != (0 if found is None else found.version):
@@ -82,3 +88,13 @@ class DefinitionVerbs:
                 )
             await shard.change(Define(kind, topic, name, value, known.last_version + 1))
             return known.last_version
+
+    def _check_key(self, topic: str) -> None:
+        if topic:
+            raise InvalidRequest("a key belongs to no topic: its grants say where it is good")
+        if self.check_shared is None:
+            raise InvalidRequest(
+                "this broker is no node of a cluster: its keys are in its own file; use `flintmq "
+                "key add --data-dir DIR` on its machine"
+            )
+        self.check_shared()

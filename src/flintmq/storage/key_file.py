@@ -9,6 +9,10 @@ A key is `flint_<id>_<secret>`. The id is public and says which entry is meant. 
 is 256 random bits, only a salted SHA-256 is kept. A slow hash would add nothing: those exist for
 secrets that can be guessed, and 2**256 are too many to try, while every login would cost us what
 it costs an attacker.
+
+A cluster keeps keys too, as definitions: each by its id, as JSON of the same form. One that was
+taken away leaves its id behind: so nobody brings it back from a file, and a cluster without keys
+asks for one all the same.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ import hashlib
 import hmac
 import re
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -25,6 +29,7 @@ import msgspec
 
 from ..access import TopicGrant
 from ..errors import Corrupt, InvalidRequest, UnsupportedFormat
+from ..model import Definition
 from ..patterns import check_name
 from .filesystem import LocalFileSystem, read_file
 
@@ -75,6 +80,16 @@ class _StoredKeys(msgspec.Struct):
     version: int
     keys: list[ApiKey] = []
 
+
+class RemovedKey(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is left of a key of a cluster."""
+
+    id: str
+    removed: bool = True
+
+
+SHARED_KIND = "api-key"
+"""Of the definitions of a cluster that are its keys. They belong to no topic."""
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(_StoredKeys)
@@ -134,6 +149,30 @@ def is_secret_of(key: ApiKey | None, secret: str) -> bool:
     held = _NOBODY if key is None else key
     is_right = hmac.compare_digest(hash_of(secret, held.salt), held.hash)
     return is_right and key is not None
+
+
+# --- those of a cluster
+
+
+def shared_value(key: ApiKey | RemovedKey) -> bytes:
+    return _encoder.encode(key)
+
+
+def shared_keys(definitions: Iterable[Definition]) -> list[ApiKey]:
+    """The keys that a cluster has. What is none of ours lets nobody in."""
+    found = (shared_key(one) for one in definitions)
+    return [key for key in found if key is not None]
+
+
+def shared_key(definition: Definition) -> ApiKey | None:
+    """None: it was removed."""
+    try:
+        key = msgspec.json.decode(definition.value, type=ApiKey)
+        key.granted()
+        bytes.fromhex(key.salt)
+    except (msgspec.DecodeError, InvalidRequest, ValueError):
+        return None
+    return key if key.id == definition.name and _ID.match(key.id) else None
 
 
 # --- the file

@@ -19,7 +19,7 @@ from typing import Any, Literal
 from ...access import EVERYTHING, Access
 from ...errors import NotAuthenticated
 from ...observe.logs import limited
-from ...storage.key_file import KeyFile
+from ...storage.key_file import ApiKey, KeyFile
 from .key_ring import LOOK_SECONDS, CredentialFault, KeyRing
 from .slowing import Slowing, address_of
 
@@ -178,8 +178,19 @@ class ApiKeyGate:
     def refresh(self, *, at_once: bool = False) -> None:
         """Look whether keys have changed, `at_once` or if the last look is a while ago."""
         if self.ring is not None and self.ring.refresh(at_once=at_once):
-            for callback in self._callbacks:
-                callback()
+            self._tell_changed()
+
+    def share(self, keys: list[ApiKey]) -> None:
+        """Also these keys come in: those of the cluster. From now on a key is required. Who is in
+        without one has a second more, as where a file has changed: one of them made the key, and is
+        to hear of it."""
+        if self.ring is not None:
+            self.ring.share(keys)
+            asyncio.get_running_loop().call_later(LOOK_SECONDS, self._tell_changed)
+
+    def _tell_changed(self) -> None:
+        for callback in self._callbacks:
+            callback()
 
     def keys_shown(self) -> list[dict[str, Any]]:
         """The keys as an administrator of everything may see them: no secret, no hash."""

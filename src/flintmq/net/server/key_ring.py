@@ -1,4 +1,5 @@
-"""The keys a running broker knows: those of the file, looked at again when it has changed."""
+"""The keys a running broker knows: those of its file, looked at again when it has changed, and of
+its cluster."""
 
 from __future__ import annotations
 
@@ -39,6 +40,8 @@ class KeyRing:
         self.file = file
         self._clock = clock or SystemClock()
         self._held: dict[str, CheckedKey] = {}
+        self._in_file: list[ApiKey] = []
+        self._shared: list[ApiKey] = []
         self._stamp: Stamp | None = None
         self._look_at = float("-inf")
         self._expires_at_ms: int | None = None
@@ -129,10 +132,19 @@ class KeyRing:
                 file=self.path,
             )
 
+    def share(self, keys: list[ApiKey]) -> None:
+        """The keys of the cluster, from now on. None of them: a key is required all the same."""
+        self._shared = keys
+        self._take_all()
+
     def _take(self, keys: list[ApiKey]) -> None:
+        self._in_file = keys
+        self._take_all()
+
+    def _take_all(self) -> None:
         self.is_there = True
         before, self._held = self._held, {}
-        for key in keys:
+        for key in (*self._in_file, *self._shared):
             known = before.get(key.id)
             if known is not None and known.key == key:
                 self._held[key.id] = known  # and all that was decided for it

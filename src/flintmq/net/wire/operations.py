@@ -513,7 +513,7 @@ OPERATIONS: dict[Op, Operation] = {
         ),
         Operation(Op.PURGE_TOPIC, PurgeTopicRequest, rules.NAMED, BrokerApi.purge_topic, once=True),
         Operation(Op.DEFINITIONS, DefinitionsRequest, rules.ADMINISTER_ANY, BrokerApi.definitions),
-        Operation(Op.DEFINE, DefineRequest, rules.ADMINISTER, BrokerApi.define, once=True),
+        Operation(Op.DEFINE, DefineRequest, rules.ADMINISTER_ANY, BrokerApi.define, once=True),
         Operation(
             Op.WEBHOOK_STATES,
             WebhookStatesRequest,

@@ -118,7 +118,7 @@ def _everything(asker: Asker, control: Any) -> None:
 
 
 def _administers_one_or_all(asker: Asker, control: Any) -> None:
-    if control.topic is None:
+    if not control.topic:
         _everything(asker, control)
     else:
         ADMINISTER.check(asker, control)
@@ -162,7 +162,8 @@ PUBLISH_EACH = Rule(PUBLISH.text, _publishes_each)
 CONSUME = _topic("consume")
 ADMINISTER = _topic("administer")
 ADMINISTER_ANY = Rule(
-    "`administer` on the topic; on `>` where none is named", _administers_one_or_all
+    "`administer` on the topic; on `>` where none is named, as for keys of a cluster",
+    _administers_one_or_all,
 )
 LOOK = Rule("`consume` or `administer` on the topic", _looks)
 SEE = Rule("any permission on the topic", _sees)
