@@ -200,9 +200,10 @@ async def join(
             there = [(PEER_PORT.parse(answer.address), answer.name), *((s, "") for s in seeds)]
             at = 0
         elif isinstance(answer, NotYet):
-            at -= 1
-            if answer.why:
+            if answer.why:  # another may know more: this one may be ourselves
                 _tell_waiting(place, answer.why)
+            else:
+                at -= 1
         await asyncio.sleep(pause * random.uniform(0.5, 1.0))
         pause = min(most, pause * 2) if at % len(there) == 0 else least
     record = msgspec.structs.replace(
