@@ -40,7 +40,7 @@ class RollingLoad:
     """Publishes and consumes until told to end; keeps what was acknowledged, and each error."""
 
     def __init__(self, url: str, publishers: int = 4, consumers: int = 2) -> None:
-        self._url = url
+        self.url = url
         self.stored: dict[int, int] = {}
         """Value by offset, of those with a receipt."""
         self.acked: set[int] = set()
@@ -57,7 +57,7 @@ class RollingLoad:
         ]
 
     async def _publish(self) -> None:
-        async with flintmq.connect(self._url) as mq:
+        async with flintmq.connect(self.url) as mq:
             while not self._is_over.is_set():
                 value, self._next = self._next, self._next + 1
                 began = time.monotonic()
@@ -71,7 +71,7 @@ class RollingLoad:
                 self.longest = max(self.longest, time.monotonic() - began)
 
     async def _consume(self) -> None:
-        async with flintmq.connect(self._url) as mq:
+        async with flintmq.connect(self.url) as mq:
             while not (self._is_over.is_set() and len(self.acked) >= len(self.stored)):
                 try:
                     deliveries = await mq.poll("orders", "workers", max=64, wait=0.5)
@@ -88,7 +88,7 @@ class RollingLoad:
         await asyncio.wait_for(asyncio.gather(*self._tasks), 120)
         read: dict[int, Any] = {}
         async with (
-            flintmq.connect(self._url) as mq,
+            flintmq.connect(self.url) as mq,
             mq.reader("orders", start="earliest") as reader,
         ):
             while rows := await reader.read_batch(10_000, timeout=2):
