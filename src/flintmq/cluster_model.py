@@ -116,6 +116,7 @@ class ClusterFigures(NamedTuple):
     differs: bool
     found_different: int
     rebuilt: int
+    mended: int
     commit_seconds: Histogram
     peers: list[PeerFigures]
 

@@ -35,6 +35,7 @@ def figures_of(node: ClusterNode, peers: Peers, catalog: ClusterCatalog) -> Clus
         differs=node.differs,
         found_different=0 if checks is None else checks.found,
         rebuilt=0 if checks is None else checks.rebuilt,
+        mended=0 if node.mender is None else node.mender.mended,
         commit_seconds=node.commit_seconds,
         peers=[
             _peer(one, peers.states[one.id], status) for one in present if one.id in peers.states

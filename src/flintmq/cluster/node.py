@@ -34,6 +34,7 @@ from .clock_health import ClockHealth
 from .disk_health import IS_DIFFERENT, IS_OFF, STALLED_LOOKS, DiskHealth, tell_fitness
 from .installing import Shipping
 from .members import ClusterMembers
+from .mending import SectionMender
 from .peer_frames import FrameKind
 from .replicated import ReplicatedBroker
 from .replicated_log import ReplicatedLog
@@ -126,6 +127,8 @@ class ClusterNode:
         self._listeners: list[Callable[[int, int], None]] = []
         self._told = (NOBODY, 0)
         self.checks: StateChecks | None = None
+        self.mender: SectionMender | None = None
+        self._broker_of = broker_of
         self._check_ticks = check_ticks
         self._host: ShardHost | None = None
         self._shipping: Shipping | None = None
@@ -171,6 +174,7 @@ class ClusterNode:
             check_ticks=self._check_ticks,
         )
         self._shipping.on_rebuilt = self.checks.was_rebuilt
+        self.mender = SectionMender(self, kept, self._broker_of)
         on_failed = self.local.host.on_failed
 
         def failed(error: FlintError) -> None:
@@ -221,6 +225,8 @@ class ClusterNode:
 
     async def close(self) -> None:
         """Hand the lead over, write what is left, and stop."""
+        if self.mender is not None:
+            await self.mender.close()
         if self._shipping is not None:
             await self._shipping.close()
         if self._host is not None and not self._host.is_stopped:
@@ -250,6 +256,8 @@ class ClusterNode:
 
     async def stop(self) -> None:
         """Take no part any more, at once; the directory stays open."""
+        if self.mender is not None:
+            await self.mender.close()
         if self._shipping is not None:
             await self._shipping.close()
         if self._timer is not None:
@@ -404,8 +412,9 @@ class ClusterNode:
 
     def _look_around(self) -> None:
         self.members.look()
-        if self.checks is not None and not self.host.is_stopped:
+        if self.checks is not None and self.mender is not None and not self.host.is_stopped:
             self.checks.tick()
+            self.mender.tick()
 
     def _look_at_disk(self) -> None:
         """A node whose disk hangs or is full, or whose clock is off, leaves the lead to another."""

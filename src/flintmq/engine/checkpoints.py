@@ -74,7 +74,9 @@ class Checkpoints:
         self.failures = 0
         self.full: StorageFull | None = None
         """Where there was no room for the last one."""
-        self._rewriter = Rewriter(kept.files, self._new_segment)
+        self._mended: list[Rewritten] = []
+        """Sections that were got from another node, for the next checkpoint to put in place."""
+        self._rewriter = Rewriter(kept.files, self.new_segment)
         kept.shard.state.note_changes(self._note_change)
 
     async def checkpoint(self) -> None:
@@ -199,6 +201,16 @@ class Checkpoints:
         elif journal_full:
             self._try_later()
 
+    def mend(self, one: Rewritten) -> None:
+        """Have a section take the place of a damaged one with the next checkpoint. Its file is
+        written, by a number of `new_segment`."""
+        self._mended.append(one)
+        self._shard.state.changed.add(one.topic)
+
+    def sync_segments(self) -> None:
+        """The names of new segments are durable from now on."""
+        self._files.sync_directory(SEGMENTS)
+
     def remove_litter(self) -> None:
         """Remove segments that no manifest refers to, for good."""
         filesystem = self._files
@@ -259,6 +271,9 @@ class Checkpoints:
         log = topic.log
         if isinstance(log, TopicLog):
             log.drop_sections(len(log.sections_to_drop()))
+            plan.mended += [
+                (log, one) for one in self._mended if one.topic == id and one.old[0] in log.sections
+            ]
             is_compact = topic.options.compact is not None
             gone = topic.discarded.copy() if is_compact and topic.discarded else None
             if gone is not None:
@@ -282,12 +297,13 @@ class Checkpoints:
         """In a thread: segments, then the manifest that refers to them."""
         first_file, filesystem = self.next_file, self._files
         try:
-            staged_file = write_staged(plan.staging, self._new_segment)
+            staged_file = write_staged(plan.staging, self.new_segment)
             if staged_file is not None:
                 filesystem.sync_directory(SEGMENTS)
             stages = states_of(plan.staging, staged_file)
             self._rewriter.forget(plan.deleted, ())
             rewritten = self._rewriter.rewrite(plan.sparse)
+            rewritten += [one for _, one in plan.mended]
             sections, merged, found = self._write_segments(plan.flushes)
             if rewritten:
                 filesystem.sync_directory(SEGMENTS)
@@ -334,9 +350,9 @@ class Checkpoints:
                     merged[flush.topic] = flush.merge
                     size += sum(section.size for section in flush.merged)
                 if size >= OWN_SEGMENT_BYTES:
-                    writer = own = self._new_segment()
+                    writer = own = self.new_segment()
                 else:
-                    writer = shared = shared or self._new_segment()
+                    writer = shared = shared or self.new_segment()
                 gone = flush.gone or OffsetSet()
                 thinner = Thinner(writer, flush.topic, gone, FIRST_LEFT_MAX)
                 for batch in joined([*earlier, *flush.tail], CHUNK_ROWS, CHUNK_BYTES):
@@ -359,7 +375,7 @@ class Checkpoints:
             self._files.sync_directory(SEGMENTS)
         return sections, merged, all_found
 
-    def _new_segment(self) -> SegmentWriter:
+    def new_segment(self) -> SegmentWriter:
         number, self.next_file = self.next_file, self.next_file + 1
         return SegmentWriter(self._files, segment_name(number))
 
@@ -393,6 +409,7 @@ class Checkpoints:
     async def install(self, plan: CheckpointPlan, done: WrittenFiles, pace: RecoveryPace) -> None:
         by_id = self._shard.state.by_id
         logs = {sparse.topic: sparse.log for sparse in plan.sparse}
+        logs.update((one.topic, log) for log, one in plan.mended)
         for one in done.rewritten:
             if one.topic in by_id:
                 logs[one.topic].rewritten(one.old, one.new)
@@ -402,11 +419,15 @@ class Checkpoints:
             if section is not None and flush.topic in by_id:
                 flush.log.flushed(section, done.merged.get(flush.topic, 0))
             await pace.step_aside()
+        put = {one.new.file for _, one in plan.mended}
+        stale = [one.new.file for one in self._mended if one.new.file not in put]
+        self._mended = []
         for found in done.found:
             self._host.damages.found(found, self._kept)
         if done.staged_file is not None:
             note_written(plan.staging, done.staged_file)
         self.forget_obsolete()
+        self.litter += stale  # what was damaged is gone by itself
 
     def adopt(self, manifest: Manifest) -> None:
         """In a thread: write a manifest in place of ours. Its segments are in place already, by
@@ -455,6 +476,7 @@ class CheckpointPlan:
     deleted: set[int] = field(default_factory=set)
     windows: dict[int, ProducerSnapshot] = field(default_factory=dict)
     sparse: list[Sparse] = field(default_factory=list)
+    mended: list[tuple[TopicLog, Rewritten]] = field(default_factory=list)
 
 
 class WrittenFiles(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ from ..storage.topic_log import Damage, TopicLog
 
 if TYPE_CHECKING:
     from .kept import KeptShard
+    from .state.topic import TopicState
 
 _log = logging.getLogger(__name__)
 
@@ -56,6 +57,18 @@ class Damages:
             if topic is not None and topic.log.damaged:
                 found.setdefault(topic.name, []).extend(topic.log.damaged)
         return found
+
+    @property
+    def are_noted(self) -> bool:
+        """Whether any was found since the start, which may be gone by now."""
+        return bool(self._topics)
+
+    def topics(self, kept: KeptShard) -> Iterator[TopicState]:
+        """Those of a shard in which damage was found, and is still there."""
+        for group, id in sorted(self._topics):
+            topic = kept.shard.state.by_id.get(id) if group == kept.group else None
+            if topic is not None and topic.log.damaged:
+                yield topic
 
     def messages(self) -> int:
         return sum(damage.next - damage.first for all in self.known().values() for damage in all)

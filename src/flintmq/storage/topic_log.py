@@ -201,6 +201,13 @@ class TopicLog:
         assert self.sections[at : at + len(old)] == list(old), "they change by checkpoints alone"
         self.sections[at : at + len(old)] = [new]
         self._section_bases[at : at + len(old)] = [new.base]
+        gone = {section.file for section in old}
+        self._without_index -= gone
+        self.damaged = [
+            damage
+            for damage in self.damaged
+            if damage.file not in gone or not new.base <= damage.first < new.next
+        ]
 
     def sections_to_drop(self) -> list[Section]:
         """Sections that lie wholly before the first offset."""

@@ -45,6 +45,8 @@ CLUSTER = families(
      "How often the state of this node was found to be another one.", "found_different"),
     ("flintmq_cluster_state_rebuilt_total",
      "How often the state of this node was replaced by a copy of the leader's.", "rebuilt"),
+    ("flintmq_cluster_mended_messages_total",
+     "Messages that the disk of this node had damaged, and that were got from another.", "mended"),
 ) + families(
     ("peer",),
     ("flintmq_cluster_peer_connected", "1 while this node has a connection to that one.",
