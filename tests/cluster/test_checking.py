@@ -26,8 +26,8 @@ async def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
 
 
 def checks_of(node: ClusterNode) -> StateChecks:
-    assert node.checks is not None
-    return node.checks
+    assert node.care is not None
+    return node.care.checks
 
 
 async def check(cluster: Cluster) -> None:

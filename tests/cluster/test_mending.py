@@ -67,8 +67,8 @@ def damaged(node: ClusterNode) -> int:
 
 
 def mended(node: ClusterNode) -> int:
-    assert node.mender is not None
-    return node.mender.mended
+    assert node.care is not None
+    return node.care.mender.mended
 
 
 def follower(cluster: Cluster, leader: ClusterNode) -> ClusterNode:

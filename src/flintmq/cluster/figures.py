@@ -12,7 +12,8 @@ from .peers import Peers, PeerState
 def figures_of(node: ClusterNode, peers: Peers, catalog: ClusterCatalog) -> ClusterFigures:
     status, counts = node.status(), node.counts
     present = catalog.present()
-    shipping, checks = node.shipped_bytes(), node.checks
+    care = node.care
+    shipping = (0, 0) if care is None else care.shipped_bytes()
     return ClusterFigures(
         nodes=len(present),
         voters=len(status.membership.voters),
@@ -31,11 +32,11 @@ def figures_of(node: ClusterNode, peers: Peers, catalog: ClusterCatalog) -> Clus
         transfers=counts.transfers,
         sent_snapshot_bytes=shipping[0],
         received_snapshot_bytes=shipping[1],
-        checks=0 if checks is None else checks.checked,
+        checks=0 if care is None else care.checks.checked,
         differs=node.differs,
-        found_different=0 if checks is None else checks.found,
-        rebuilt=0 if checks is None else checks.rebuilt,
-        mended=0 if node.mender is None else node.mender.mended,
+        found_different=0 if care is None else care.checks.found,
+        rebuilt=0 if care is None else care.checks.rebuilt,
+        mended=0 if care is None else care.mender.mended,
         commit_seconds=node.commit_seconds,
         peers=[
             _peer(one, peers.states[one.id], status) for one in present if one.id in peers.states

@@ -28,14 +28,13 @@ from ..raft import NOBODY, Membership, RaftMessage, RaftSettings, Status
 from ..raft.leader import Leader
 from ..rows import Decoder
 from ..storage.filesystem import FileSystem
+from .care import CopyCare
 from .catalog import ClusterCatalog
-from .checking import CHECK_TICKS, StateChecks
+from .checking import CHECK_TICKS
 from .clock_health import ClockHealth
 from .disk_health import IS_DIFFERENT, IS_OFF, STALLED_LOOKS, DiskHealth, tell_fitness
 from .installing import Shipping
 from .members import ClusterMembers
-from .mending import SectionMender
-from .peer_frames import FrameKind
 from .replicated import ReplicatedBroker
 from .replicated_log import ReplicatedLog
 from .shard_host import RECLAIM_SECONDS, ShardHost
@@ -126,10 +125,8 @@ class ClusterNode:
         self.counts = LeadCounts()
         self._listeners: list[Callable[[int, int], None]] = []
         self._told = (NOBODY, 0)
-        self.checks: StateChecks | None = None
-        self.mender: SectionMender | None = None
-        self._broker_of = broker_of
-        self._check_ticks = check_ticks
+        self.care: CopyCare | None = None
+        self._broker_of, self._check_ticks = broker_of, check_ticks
         self._host: ShardHost | None = None
         self._shipping: Shipping | None = None
         self._snapshot_rate = snapshot_rate
@@ -165,16 +162,9 @@ class ClusterNode:
         self._host = self._driven()
         send, go_on = self._transport.send_shipping, self._log.go_on
         self._shipping = Shipping(kept, send, self, go_on, self._snapshot_rate)
-        self.checks = StateChecks(
-            self,
-            kept.shard,
-            self._log,
-            send,
-            self._shipping.rebuild,
-            check_ticks=self._check_ticks,
+        self.care = CopyCare(
+            self, kept, self._log, self._shipping, send, self._broker_of, self._check_ticks
         )
-        self._shipping.on_rebuilt = self.checks.was_rebuilt
-        self.mender = SectionMender(self, kept, self._broker_of)
         on_failed = self.local.host.on_failed
 
         def failed(error: FlintError) -> None:
@@ -225,10 +215,8 @@ class ClusterNode:
 
     async def close(self) -> None:
         """Hand the lead over, write what is left, and stop."""
-        if self.mender is not None:
-            await self.mender.close()
-        if self._shipping is not None:
-            await self._shipping.close()
+        if self.care is not None:
+            await self.care.close()
         if self._host is not None and not self._host.is_stopped:
             await self.drained()
             with suppress(TimeoutError):
@@ -256,10 +244,8 @@ class ClusterNode:
 
     async def stop(self) -> None:
         """Take no part any more, at once; the directory stays open."""
-        if self.mender is not None:
-            await self.mender.close()
-        if self._shipping is not None:
-            await self._shipping.close()
+        if self.care is not None:
+            await self.care.close()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -301,7 +287,7 @@ class ClusterNode:
     @property
     def differs(self) -> bool:
         """Whether what is applied here is not what most nodes have."""
-        return self.checks is not None and self.checks.differs
+        return self.care is not None and self.care.checks.differs
 
     @property
     def flags(self) -> int:
@@ -311,13 +297,6 @@ class ClusterNode:
     @property
     def commit_seconds(self) -> Histogram:
         return self._log.commit_seconds
-
-    def shipped_bytes(self) -> tuple[int, int]:
-        """Of checkpoints: sent to others, and received."""
-        shipping = self._shipping
-        if shipping is None:
-            return 0, 0
-        return shipping.sender.sent_bytes, shipping.receiver.all_bytes
 
     async def confirm_lead(self) -> None:
         """Wait until it is certain that nobody else led when this was asked. Raises NotLeader."""
@@ -412,9 +391,8 @@ class ClusterNode:
 
     def _look_around(self) -> None:
         self.members.look()
-        if self.checks is not None and self.mender is not None and not self.host.is_stopped:
-            self.checks.tick()
-            self.mender.tick()
+        if self.care is not None and not self.host.is_stopped:
+            self.care.tick()
 
     def _look_at_disk(self) -> None:
         """A node whose disk hangs or is full, or whose clock is off, leaves the lead to another."""
@@ -439,11 +417,8 @@ class ClusterNode:
             self._host.receive([message for message in messages if message.sender == peer])
 
     def receive_shipping(self, peer: int, kind: int, body: memoryview) -> None:
-        if kind == FrameKind.DIGEST:
-            if self.checks is not None:
-                self.checks.receive(peer, body)
-        elif self._shipping is not None:
-            self._shipping.receive(peer, kind, body)
+        if self.care is not None:
+            self.care.receive(peer, kind, body)
 
     def peer_connected(self, peer: int, incarnation: int) -> None:
         known = self._incarnations.get(peer)

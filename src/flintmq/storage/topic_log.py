@@ -183,10 +183,8 @@ class TopicLog:
     def flushed(self, section: Section, replaced: int = 0) -> None:
         """A segment now holds the tail up to the section's end, and `replaced` sections before."""
         if replaced:
-            gone = {old.file for old in self.sections[-replaced:]}
             # What could not be read meanwhile was read for the segment in their place.
-            self.damaged = [damage for damage in self.damaged if damage.file not in gone]
-            self._without_index -= gone
+            self.damaged = _outside(self.damaged, self.sections[-replaced:])
             del self.sections[-replaced:], self._section_bases[-replaced:]
         self._tail.written(section.next)
         self.sections.append(section)
@@ -201,13 +199,7 @@ class TopicLog:
         assert self.sections[at : at + len(old)] == list(old), "they change by checkpoints alone"
         self.sections[at : at + len(old)] = [new]
         self._section_bases[at : at + len(old)] = [new.base]
-        gone = {section.file for section in old}
-        self._without_index -= gone
-        self.damaged = [
-            damage
-            for damage in self.damaged
-            if damage.file not in gone or not new.base <= damage.first < new.next
-        ]
+        self.damaged = _outside(self.damaged, old)
 
     def sections_to_drop(self) -> list[Section]:
         """Sections that lie wholly before the first offset."""
@@ -419,9 +411,7 @@ class TopicLog:
 
     def has_expiry(self) -> bool:
         """Whether messages may have an expiry of their own."""
-        columns = [section.columns for section in self.sections]
-        columns += [batch.columns for batch in self._tail.all]
-        return any(one & EXPIRY for one in columns)
+        return any(one.columns & EXPIRY for one in (*self.sections, *self._tail.all))
 
     def time_of(self, offset: int) -> int:
         batch, row, _ = self.outline(offset)
@@ -476,6 +466,11 @@ class TopicLog:
     def offset_freeing(self, bytes_wanted: int, end: int) -> int:
         """The lowest offset before which at least `bytes_wanted` bytes are stored, up to `end`."""
         return min(end, self.sizes.freeing(self.first_offset, bytes_wanted))
+
+
+def _outside(damaged: list[Damage], sections: Sequence[Section]) -> list[Damage]:
+    files = {section.file for section in sections}
+    return [damage for damage in damaged if damage.file not in files]
 
 
 def _evenly(rows: int, size: int) -> Callable[[int, int], int]:
