@@ -71,8 +71,9 @@ OF_MEMBERS = [
     or "flintmq cluster restart-plan --run" in line
     or "flintmq cluster recover" in line
     or "flintmq backup --cluster" in line
+    or ("flintmq key " in line and "--server" in line)
 ]
-"""They need nodes that come and go: tests/cluster has those."""
+"""They need nodes of a cluster: tests/cluster has those."""
 
 REQUESTS = [line for line in EXAMPLES if "flintmq request" in line]
 REPLIES = [line for line in EXAMPLES if line.startswith("flintmq reply")]

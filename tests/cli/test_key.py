@@ -110,7 +110,7 @@ def test_a_whole_key_as_an_argument_is_refused_and_not_repeated(flint: Flint) ->
 
 
 def test_without_keys_it_is_said_that_nobody_is_asked(flint: Flint, tmp_path: Path) -> None:
-    assert "requires no keys" in flint("key", "ls")[2]
+    assert "no client needs one" in flint("key", "ls")[2]
     assert os.listdir(tmp_path) == []
 
 
