@@ -14,6 +14,8 @@ import flintmq
 from flintmq.testing import ManualClock
 from tests.conftest import Background
 
+from .queues import deleted
+
 # Among 4 partitions, these keys go to partition 0, 1, 2 and 3; see tests/client/test_routing.py.
 KEYS = ["a" * 1000, "a", "größer", "42"]
 
@@ -881,7 +883,7 @@ async def test_deleting_ends_readers_feeds_and_publishers_of_every_partition(
         await mq.publish("orders", b"y", partition=2, timeout=0)
         await asyncio.gather(*calls[:3])
         waits = [await background.waiting(call.read()) for call in (reader, idle, feed)]
-        await mq.delete_topic("orders")
+        await deleted(mq, "orders")
         for waiting in waits:
             with pytest.raises(flintmq.TopicDeleted):
                 await waiting
@@ -898,7 +900,7 @@ async def test_a_topic_made_anew_is_another_also_for_a_reader_that_was_there(
     await _make(mq, 2)
     async with mq.reader("orders") as reader:
         old = await mq.topic_info("orders")
-        await mq.delete_topic("orders")
+        await deleted(mq, "orders")
         new = await mq.create_topic("orders", partitions=4)
         assert new.id != old.id
         await _fill(mq)
@@ -911,11 +913,11 @@ async def test_a_topic_made_anew_is_another_also_for_a_reader_that_was_there(
 
 async def test_a_deleted_name_may_become_plain_and_the_other_way(mq: flintmq.Client) -> None:
     await _make(mq)
-    await mq.delete_topic("orders")
+    await deleted(mq, "orders")
     assert (await mq.publish("orders", b"x")).parts == ()
     with pytest.raises(flintmq.InvalidRequest, match="partition 3 of 'orders': it has none"):
         await mq.publish("orders/3", b"x")
-    await mq.delete_topic("orders")
+    await deleted(mq, "orders")
     await _make(mq, 2)
     assert (await mq.publish("orders", b"x", key="a")).partition == 1
 

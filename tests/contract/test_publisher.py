@@ -11,6 +11,8 @@ from flintmq.testing import ManualClock
 from tests.conftest import Background
 from tests.contract.conftest import Connect
 
+from .queues import deleted
+
 
 async def _values(mq: flintmq.Client, topic: str = "orders") -> list[bytes]:
     async with mq.reader(topic) as reader:
@@ -197,7 +199,7 @@ async def test_send_never_waits_and_says_when_too_much_is_unacknowledged(
         _send_many(publisher, megabyte, 100)
     assert publisher.sent < 100
     await background.settle()
-    await mq.delete_topic("orders")
+    await deleted(mq, "orders")
     with pytest.raises(flintmq.TopicDeleted):
         await publisher.flush()
 
@@ -214,7 +216,7 @@ async def test_small_messages_count_for_what_they_cost(
     with pytest.raises(flintmq.QueueFull):
         _send_many(publisher, b"", 75_000)
     await background.settle()
-    await mq.delete_topic("orders")
+    await deleted(mq, "orders")
     with pytest.raises(flintmq.TopicDeleted):
         await publisher.flush()
 

@@ -307,7 +307,7 @@ async def test_a_topic_made_anew_is_another_one_to_its_groups(
 ) -> None:
     await numbered(mq, 3)
     await (await mq.poll("orders", "g")).ack()
-    await mq.delete_topic("orders")
+    await deleted(mq, "orders")
     await numbered(mq, 2)
     assert await polled(mq) == [b"0", b"1"]
 

@@ -306,7 +306,7 @@ async def test_a_poll_on_a_missing_topic_makes_a_group_that_misses_nothing(
 async def test_a_topic_deleted_and_made_anew_is_polled_from_its_start(mq: flintmq.Client) -> None:
     await publish(mq, 3)
     await mq.poll("jobs", "workers")
-    await mq.delete_topic("jobs")
+    await deleted(mq, "jobs")
     await mq.publish("jobs", b"new")
 
     assert (await mq.poll("jobs", "workers")).values == [b"new"]

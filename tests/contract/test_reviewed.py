@@ -14,6 +14,8 @@ import flintmq
 from flintmq.model import Overflow
 from flintmq.testing import ManualClock
 
+from .queues import deleted
+
 
 @pytest.mark.parametrize("keyword", ["ttl", "delay"])
 async def test_a_time_beyond_all_bounds_is_refused_at_once(
@@ -85,7 +87,7 @@ async def test_what_waits_for_a_deleted_topic_does_not_bring_it_back(
     for _ in range(4000):
         publisher.send(b"x")
     await clock.advance(0)
-    await mq.delete_topic("orders")
+    await deleted(mq, "orders")
 
     with pytest.raises(flintmq.TopicDeleted):
         await publisher.flush()

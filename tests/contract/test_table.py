@@ -12,6 +12,7 @@ import flintmq
 from flintmq.testing import ManualClock
 
 from .conftest import Connect
+from .queues import deleted
 
 
 class Price(msgspec.Struct):
@@ -164,7 +165,7 @@ async def test_a_closed_or_unopened_table_says_so(mq: flintmq.Client) -> None:
 async def test_a_table_of_a_deleted_topic_says_so(mq: flintmq.Client, clock: ManualClock) -> None:
     async with mq.table("prices") as prices:
         await prices.set("k", 1)
-        await mq.delete_topic("prices")
+        await deleted(mq, "prices")
         await clock.advance(0)
         with pytest.raises(flintmq.TopicDeleted):
             prices["k"]

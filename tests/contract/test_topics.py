@@ -13,6 +13,8 @@ from flintmq.testing import ManualClock
 from tests.conftest import Background
 from tests.contract.conftest import Connect
 
+from .queues import deleted
+
 
 async def test_a_topic_has_a_name_an_id_and_options(mq: flintmq.Client) -> None:
     info = await mq.create_topic("orders", retention_count=10, overflow="reject")
@@ -276,7 +278,7 @@ async def test_names_that_are_not_allowed_are_refused(mq: flintmq.Client, name: 
 async def test_a_deleted_topic_is_gone_and_one_made_anew_is_another(mq: flintmq.Client) -> None:
     before = await mq.create_topic("orders", retention_count=5)
     await mq.publish("orders", b"x")
-    await mq.delete_topic("orders")
+    await deleted(mq, "orders")
 
     assert await mq.topics() == []
     with pytest.raises(flintmq.TopicNotFound):
@@ -295,7 +297,7 @@ async def test_topic_ids_are_never_used_again(mq: flintmq.Client) -> None:
         for name in ("a", "b", f"c{round_}"):
             seen.add((await mq.create_topic(name)).id)
         for name in ("b", "a"):
-            await mq.delete_topic(name)
+            await deleted(mq, name)
     assert len(seen) == 60
 
 
@@ -309,7 +311,7 @@ async def test_deleting_ends_readers_that_wait_and_readers_that_do_not(
     reading = await background.waiting(at_end.read())
     batching = await background.waiting(named.read_batch(10, timeout=60))
 
-    await mq.delete_topic("orders")
+    await deleted(mq, "orders")
 
     for task in (reading, batching):
         with pytest.raises(flintmq.TopicDeleted) as caught:
@@ -336,7 +338,7 @@ async def test_deleting_ends_an_iteration_with_an_error(
     reader, feed = await mq.reader("orders"), await mq.live("orders")
     loops = [await background.waiting(loop(stream)) for stream in (reader, feed)]
 
-    await mq.delete_topic("orders")
+    await deleted(mq, "orders")
 
     for task in loops:
         with pytest.raises(flintmq.TopicDeleted):
@@ -349,7 +351,7 @@ async def test_deleting_ends_the_feeds_of_that_topic_and_leaves_those_of_pattern
     await mq.create_topic("orders.eu")
     async with mq.live("orders.eu") as own, mq.live("orders.*") as wide:
         reading = await background.waiting(own.read())
-        await mq.delete_topic("orders.eu")
+        await deleted(mq, "orders.eu")
 
         with pytest.raises(flintmq.TopicDeleted):
             await reading
@@ -364,7 +366,7 @@ async def test_deleting_ends_the_feeds_of_that_topic_and_leaves_those_of_pattern
 async def test_a_feed_hands_out_what_it_has_before_it_ends(mq: flintmq.Client) -> None:
     async with mq.live("orders") as feed:
         await mq.publish_batch("orders", [b"a", b"b"])
-        await mq.delete_topic("orders")
+        await deleted(mq, "orders")
 
         assert list((await feed.read_batch()).values) == [b"a", b"b"]
         with pytest.raises(flintmq.TopicDeleted):
@@ -378,7 +380,7 @@ async def test_deleting_ends_every_publisher_that_waits(
     await mq.publish("orders", b"full")
     blocked = [await background.waiting(mq.publish("orders", b"%d" % n)) for n in range(3)]
 
-    await mq.delete_topic("orders")
+    await deleted(mq, "orders")
 
     for task in blocked:
         with pytest.raises(flintmq.TopicDeleted):
@@ -393,7 +395,7 @@ async def test_each_who_hears_of_a_deletion_gets_an_error_of_their_own(
     await mq.create_topic("orders")
     readers = [await mq.reader("orders") for _ in range(2)]
     waiting = [await background.waiting(reader.read()) for reader in readers]
-    await mq.delete_topic("orders")
+    await deleted(mq, "orders")
 
     errors: list[BaseException] = []
     for task in waiting:
