@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
+
+from tests.patience import PATIENCE_SECONDS
 
 HOSTILE = "<img src=x onerror=window.hacked=1><script>window.hacked=1</script>\u202egnp.exe\u0007"
 """Markup, a script, and a character that turns the text behind it."""
@@ -68,6 +72,45 @@ def console_broker(directory: Path, *options: str) -> Iterator[ConsoleBroker]:
         finally:
             process.terminate()
             process.wait(60)
+
+
+@contextmanager
+def console_cluster(directory: Path) -> Iterator[list[ConsoleBroker]]:
+    """Three nodes of a cluster; of each its page."""
+    run = ["cluster", "run", "--base-port", "0", "--data-dir", str(directory)]
+    with subprocess.Popen(
+        [sys.executable, "-m", "flintmq.cli", *run],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ, "FLINTMQ_HTTP_CPU_SHARE": "0.8"},
+    ) as process:
+        assert process.stdout is not None
+        try:
+            line = process.stdout.readline()
+            assert "3 nodes are ready at " in line, line
+            plan = json.loads((directory / "cluster.json").read_text())["nodes"]
+            nodes = [
+                ConsoleBroker(
+                    f"http://127.0.0.1:{one['http']}", f"flint://127.0.0.1:{one['clients']}"
+                )
+                for one in plan
+            ]
+            yield nodes
+            for node in nodes:
+                node.http.close()
+        finally:
+            process.terminate()
+            process.wait(60)
+
+
+def wait_for_leader(node: ConsoleBroker) -> str:
+    until = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        leader = node.ask("GET", "/cluster")["leader"]
+        if leader is not None:
+            return str(leader)
+        assert time.monotonic() < until
 
 
 def furnish(broker: ConsoleBroker) -> None:

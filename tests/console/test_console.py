@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
 from collections.abc import Iterator
@@ -12,7 +13,14 @@ import pytest
 
 from tests.patience import PATIENCE_SECONDS
 
-from .scene import HOSTILE, ConsoleBroker, console_broker, furnish
+from .scene import (
+    HOSTILE,
+    ConsoleBroker,
+    console_broker,
+    console_cluster,
+    furnish,
+    wait_for_leader,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -22,8 +30,13 @@ WIDE, NARROW = (1280, 800), (360, 740)
 GROUP = "topics/orders/groups/billing"
 VIEWS = [
     "overview", "topics", "topics/orders", "topics/payments/details", "topics/orders/groups",
-    "groups", GROUP, f"{GROUP}/dead-letters?letter=3", "dead-letters", "connections", "webhooks",
-    "keys", "events", "settings",
+    "groups", GROUP, f"{GROUP}/dead-letters?letter=3", "dead-letters", "pipelines", "connections",
+    "webhooks", "keys", "events", "settings",
+]  # fmt: skip
+DIALOGS = [
+    ("topics", "Create topic"), ("topics/orders", "Publish"), ("topics/orders", "Delete"),
+    (GROUP, "Reset"), (f"{GROUP}/dead-letters?letter=3", "Edit and redrive…"),
+    ("keys", "Create key"), ("webhooks", "Create webhook"),
 ]  # fmt: skip
 
 
@@ -100,25 +113,45 @@ def person(browser: Any, broker: ConsoleBroker) -> Iterator[Person]:
     person.leaves()
 
 
-@pytest.mark.parametrize(("size", "scheme"), [(WIDE, "light"), (NARROW, "dark")])
+def faults_of(person: Person, where: str, only: str = "") -> list[tuple[str, str, str]]:
+    """What axe-core calls serious; of one rule alone if it is named."""
+    if not person.page.evaluate("'axe' in window"):
+        person.page.evaluate(AXE.read_text())
+    rules = f", runOnly: ['{only}']" if only else ""
+    found = person.page.evaluate(f"axe.run(document, {{resultTypes: ['violations']{rules}}})")
+    return [
+        (where, one["id"], one["nodes"][0]["html"][:200])
+        for one in found["violations"]
+        if one["impact"] in ("serious", "critical")
+    ]
+
+
+def check_view(person: Person, view: str) -> list[tuple[str, str, str]]:
+    """In both colour schemes."""
+    person.waits("!document.querySelector('p.empty[role=status]')")
+    faults = faults_of(person, view)
+    overhang = person.page.evaluate("document.documentElement.scrollWidth - innerWidth")
+    assert overhang <= 0, f"{view} is wider than its window"
+    person.page.emulate_media(color_scheme="dark")
+    faults += faults_of(person, f"{view}, dark", "color-contrast")
+    person.page.emulate_media(color_scheme="light")
+    return faults
+
+
+@pytest.mark.parametrize("size", [WIDE, NARROW])
 def test_every_view_is_drawn_and_has_no_serious_fault_of_accessibility(
-    browser: Any, broker: ConsoleBroker, size: tuple[int, int], scheme: str
+    browser: Any, broker: ConsoleBroker, size: tuple[int, int]
 ) -> None:
-    person = Person(browser, broker.url, size, color_scheme=scheme)
-    axe = AXE.read_text()
+    person = Person(browser, broker.url, size, color_scheme="light")
     faults = []
     for view in VIEWS:
         person.goes(view)
-        person.waits("!document.querySelector('p.empty[role=status]')")
-        person.page.evaluate(axe)
-        found = person.page.evaluate("axe.run(document, {resultTypes: ['violations']})")
-        faults += [
-            (view, one["id"], one["nodes"][0]["html"][:200])
-            for one in found["violations"]
-            if one["impact"] in ("serious", "critical")
-        ]
-        overhang = person.page.evaluate("document.documentElement.scrollWidth - innerWidth")
-        assert overhang <= 0, f"{view} is wider than its window"
+        faults += check_view(person, view)
+    for view, button in DIALOGS:
+        person.goes(view)
+        person.presses(button)
+        faults += check_view(person, f"{view}, {button}")
+        person.page.keyboard.press("Escape")
     assert faults == []
     person.leaves()
 
@@ -133,6 +166,8 @@ def test_the_keyboard_reaches_views_search_and_help(person: Person) -> None:
     person.page.keyboard.type("inv")
     person.waits("document.querySelectorAll('tbody tr').length === 1")
     assert "q=inv" in person.page.url
+    person.page.keyboard.press("ArrowDown")
+    person.waits("document.activeElement.textContent === 'invoices'")
     person.page.keyboard.press("Escape")
     person.page.keyboard.press("?")
     person.page.wait_for_selector("dialog[open] dl.keys")
@@ -162,7 +197,7 @@ def test_a_topic_is_made_configured_purged_and_deleted(
     assert person.page.locator("dialog button[type=submit]").is_disabled()
     person.types("Type made.here to confirm", "made.here")
     person.confirms("Purge")
-    person.sees("2 messages of made.here are deleted.")
+    person.sees("2 messages of made.here deleted.")
 
     person.presses("Delete")
     person.types("Type made.here to confirm", "made.here")
@@ -177,10 +212,17 @@ def test_messages_are_found_followed_and_published_again(
     person.goes("topics/orders")
     person.page.wait_for_selector(".messages li")
     person.types("Filter", "value.id ==")
-    person.presses("Look")
+    person.presses("Apply")
     person.page.wait_for_selector("#filter-wrong")
-    person.types("Filter", "value.id == 42")
-    person.presses("Look")
+    person.types("Filter", "")
+    for keys in ("value.i", " ", "42"):  # what may follow is offered, by what the messages have
+        person.page.locator(".filter").press_sequentially(keys)
+        if keys != "42":
+            person.page.locator("[role=option]").first.wait_for()
+            person.page.keyboard.press("ArrowDown")
+            person.page.keyboard.press("Enter")
+    assert person.page.locator(".filter").input_value() == "value.id == 42"
+    person.page.keyboard.press("Enter")
     person.waits("document.querySelectorAll('.messages li').length === 1")
     person.page.locator(".messages .row").click()
     person.sees('"id": 42')
@@ -224,6 +266,116 @@ def test_what_others_wrote_is_text_and_a_large_value_hangs_nothing(
     assert person.page.locator("main b:has-text('<b>')").count() == 0
 
 
+BOMBS = {
+    # 200 arrays in one another, each said to have a million values
+    "msgpack": (b"\xdd\x00\x0f\x00\x00" * 200 + b"\x00" * 1_000_000, "application/msgpack", "hex"),
+    # lines that would be indented by 20 kB each
+    "json": (b"[" * 9_000 + b"1,\n" * 300_000 + b"1" + b"]" * 9_000, "application/json", "json"),
+}
+
+
+@pytest.mark.parametrize("kind", BOMBS)
+def test_a_value_that_would_take_all_memory_to_decode_is_shown_as_it_is(
+    person: Person, broker: ConsoleBroker, kind: str
+) -> None:
+    import flintmq
+
+    value, content_type, shown = BOMBS[kind]
+    with flintmq.connect_sync(broker.flint) as mq:
+        mq.publish(f"bomb.{kind}", value, content_type=content_type)
+    person.goes(f"topics/bomb.{kind}")
+    person.page.locator(".messages .row").click()
+    person.presses("Show up to 1 MiB")
+    person.page.wait_for_selector("text=Show up to 1 MiB", state="detached")
+    person.page.locator(f"option:has-text('auto ({shown})')").wait_for(state="attached")
+    person.page.locator(".messages .row").click()  # it still answers
+    person.waits("!document.querySelector('.messages .value')")
+
+
+def test_hostile_names_are_text_everywhere_and_their_topic_can_be_deleted(
+    person: Person, broker: ConsoleBroker
+) -> None:
+    import flintmq
+
+    name = "<img src=x onerror=window.hacked=1 x='\u202e&amp;"
+    with flintmq.connect_sync(broker.flint) as mq:
+        mq.publish(name, b"x")
+        (message,) = mq.poll(name, name, 1)
+        message.reject(HOSTILE)
+    shown = "<img src=x onerror=window.hacked=1 x='⟨U+202E⟩&amp;"
+    for view in ("topics", "groups", "dead-letters"):
+        person.goes(view, f"tbody a:has-text({json.dumps(shown, ensure_ascii=False)})")
+    person.page.locator("tbody a").filter(has_text=shown).first.click()
+    person.page.locator(".letters .row").click()
+    person.sees("Why it died")
+    assert person.page.locator("main img").count() == 0
+    person.page.locator(".crumbs a").nth(1).click()
+    person.presses("Delete")
+    person.page.locator("dialog input").fill(shown)  # nobody can type what is not seen
+    person.confirms("Delete")
+    person.page.wait_for_selector("h1:has-text('Topics')")
+    assert name not in str(broker.ask("GET", "/topics?limit=1000"))
+
+
+def test_avro_is_decoded_by_the_version_of_the_schema_that_wrote_it(
+    person: Person, broker: ConsoleBroker
+) -> None:
+    import flintmq
+
+    fields = [{"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}}]
+    schema = {"type": "record", "name": "Seen", "fields": fields}
+    with flintmq.connect_sync(broker.flint) as mq:
+        mq.create_topic("seen")
+        made = mq.add_schema("seen", schema)
+        mq.publish("seen", {"at": 0}, format="avro", schema=made.text)
+    person.goes("topics/seen")
+    person.page.locator(".messages .row").click()
+    person.sees('"at": "1970-01-01T00:00:00.000Z"')
+
+
+def test_a_message_a_search_and_an_order_are_in_the_address(
+    browser: Any, person: Person, broker: ConsoleBroker
+) -> None:
+    person.goes("topics/orders")
+    person.page.locator(".messages .row").nth(3).click()
+    person.page.wait_for_selector(".messages .value")
+    person.presses("Older")
+    person.page.wait_for_selector(".messages li")
+    person.page.locator(".messages .row").nth(2).click()
+    text = person.page.locator(".messages .value").inner_text()
+    colleague = Person(browser, broker.url)
+    colleague.page.goto(person.page.url)
+    colleague.page.wait_for_selector(".messages .value")
+    assert colleague.page.locator(".messages .value").inner_text() == text
+    colleague.goes("topics?q=orders&sort=-messages")
+    assert colleague.page.locator("tbody a").first.inner_text() == "orders"
+    assert colleague.page.locator("th[aria-sort=descending]").inner_text().startswith("Messages")
+    colleague.page.locator("th button").first.click()
+    assert "sort=name" in colleague.page.url
+    colleague.leaves()
+
+
+def test_pipelines_are_shown_with_lag_and_whether_they_run(
+    person: Person, broker: ConsoleBroker
+) -> None:
+    import flintmq
+
+    broker.publish("sales", [{"json": {"n": n}} for n in range(10)])
+    with (
+        flintmq.connect_sync(broker.flint) as mq,
+        mq.reader("sales", name="pipeline.rollup.totals") as reader,
+    ):
+        reader.read_batch(4)
+        reader.commit()
+        person.goes("pipelines", "tbody a:has-text('totals')")
+        person.page.wait_for_selector("tbody tr:has-text('totals') >> text=running")
+        row = person.page.locator("tbody tr:has-text('totals')").inner_text()
+        assert {"rollup", "sales", "40 %", "6"} <= {one.strip() for one in row.split("\t")}
+    person.page.wait_for_selector("tbody tr:has-text('totals') >> text=not running")
+    person.page.locator("tbody a:has-text('totals')").click()
+    person.page.wait_for_selector("h1:has-text('pipeline.rollup.totals')")
+
+
 def test_a_group_is_paused_resumed_and_reset_after_a_preview(
     person: Person, broker: ConsoleBroker
 ) -> None:
@@ -236,12 +388,12 @@ def test_a_group_is_paused_resumed_and_reset_after_a_preview(
     person.sees("The group is paused")
     assert broker.ask("GET", path)["stats"]["paused"]
     person.presses("Resume")
-    person.sees("The group goes on.")
+    person.sees("The group was resumed.")
     person.presses("Reset")
-    person.sees("messages that are settled would be delivered again")
+    person.sees("messages that were already processed would be delivered again")
     assert "Up to 5" in person.page.locator(".preview-box").inner_text()
     person.confirms("Reset")
-    person.sees("goes on elsewhere")
+    person.sees("Group reader was reset.")
     assert broker.ask("GET", path)["stats"]["lag"] == 5
     person.presses("Delete")
     person.types("Type reader to confirm", "reader")
@@ -289,27 +441,29 @@ def test_dead_letters_go_back_by_choice_by_filter_and_all_and_are_discarded(
     person.goes(where)
     person.page.get_by_label("Reason").select_option("a")
     person.waits("document.querySelectorAll('.letters li').length === 2")
-    person.page.get_by_label("Choose dead letter 0").check()
-    person.presses("Redrive 1")
+    person.page.get_by_label("Select dead letter 0").check()
+    person.presses("Redrive selected (1)")
     person.page.wait_for_selector("dialog >> text=Put back: 1 of 1")
     person.confirms("Close")
 
-    person.page.get_by_label("Choose dead letter 1").check()
-    person.presses("Discard 1…")
+    person.page.get_by_label("Select dead letter 1").check()
+    person.presses("Discard selected (1)")
     person.confirms("Discard")
     person.sees("1 dead letter discarded.")
 
     person.presses("Redrive by filter…")
     person.page.locator("dialog").get_by_label("Filter").fill("value.n == 2")
     person.confirms("Redrive")
-    person.sees("1 dead letter went back.")
+    person.page.wait_for_selector("dialog >> text=Checked: 4")
+    assert "Put back: 1" in person.page.locator("dialog").inner_text()
+    person.confirms("Close")
     assert broker.ask("GET", left)["stats"]["dead_letters"] == 3
     person.page.get_by_label("Reason").select_option("")
     person.presses("Redrive all…")
     person.confirms("Redrive all")
     person.page.wait_for_selector("dialog >> text=Put back: 3")
     person.confirms("Close")
-    person.sees("There are no dead letters")
+    person.sees("This group has no dead letters.")
     assert broker.ask("GET", left)["stats"]["dead_letters"] == 0
 
 
@@ -323,20 +477,20 @@ def test_connections_and_webhooks_are_listed_and_ended(
         person.goes("connections")
         person.page.locator("tbody button").first.click()
         person.confirms("Close")
-        person.sees("is closed.")
+        person.sees("was closed.")
     person.goes("webhooks")
     person.presses("Create webhook")
     for label, text in (("Topic", "orders"), ("Group", "hook"), ("URL", "http://127.0.0.1:9/x")):
         person.types(label, text)
     person.confirms("Create")
     person.sees("whsec_")
-    person.confirms("I have it")
+    person.confirms("I have copied it")
     person.types("Search webhooks", "hook")
     person.presses("Pause", "tbody")
     person.sees("The webhook is paused.")
     person.page.get_by_label("Delete the webhook of orders hook").click()
     person.confirms("Delete")
-    person.sees("The webhook is deleted")
+    person.sees("The webhook was deleted")
 
 
 def test_keys_are_shown_once_and_what_a_key_may_not_do_is_not_offered(
@@ -352,14 +506,14 @@ def test_keys_are_shown_once_and_what_a_key_may_not_do_is_not_offered(
         person.sees("every client of this broker needs one")
         person.confirms("Create")
         root = person.page.locator(".secret").inner_text()
-        person.confirms("I have it")
+        person.confirms("I have copied it")
         assert broker.http.get("/topics").status_code == 401
         person.presses("Create key")
         person.types("Name", "reader")
         person.types("Topics", "orders")
         person.confirms("Create")
         reader = person.page.locator(".secret").inner_text()
-        person.confirms("I have it")
+        person.confirms("I have copied it")
         assert reader not in person.page.content()
 
         person.page.reload()  # the key was in the memory of the page only
@@ -371,7 +525,7 @@ def test_keys_are_shown_once_and_what_a_key_may_not_do_is_not_offered(
         person.goes("topics")
         person.page.wait_for_selector("tbody a:has-text('orders')")
         assert person.page.locator("nav li").all_inner_texts() == [
-            "Topics", "Groups", "Dead letters",
+            "Topics", "Groups", "Dead letters", "Pipelines",
         ]  # fmt: skip
         assert person.page.get_by_text("secret").count() == 0
         assert person.page.get_by_role("button", name="Create topic").count() == 0
@@ -384,6 +538,39 @@ def test_keys_are_shown_once_and_what_a_key_may_not_do_is_not_offered(
         person.page.get_by_label("Remove key reader").click()
         person.types("Type reader to confirm", "reader")
         person.confirms("Remove")
-        person.sees("Key reader is removed")
+        person.sees("Key reader was removed")
         assert person.page.context.cookies() == []
+        person.leaves()
+
+
+def test_nodes_of_a_cluster_are_shown_led_by_another_added_and_removed(
+    browser: Any, tmp_path: Path
+) -> None:
+    with console_cluster(tmp_path) as nodes:
+        first = nodes[0]
+        leader = wait_for_leader(first)
+        other, third = (name for name in ("n1", "n2", "n3") if name != leader)
+        first.publish("orders", [{"text": "x"}])
+        person = Person(browser, first.url, color_scheme="light")
+        for size in (WIDE, NARROW):
+            person.page.set_viewport_size({"width": size[0], "height": size[1]})
+            for view in ("overview", "cluster"):
+                person.goes(view)
+                assert check_view(person, view) == []
+        person.page.set_viewport_size({"width": WIDE[0], "height": WIDE[1]})
+        person.goes("cluster")
+        person.page.get_by_label(f"Make leader: {other}").click()
+        person.confirms("Transfer")
+        person.sees(f"{other} was asked to take over.")
+        person.page.wait_for_selector(f"tr:has-text('{other}') .badge.good:has-text('leader')")
+
+        person.presses("Add node")
+        person.types("Name", "n4")
+        person.types("Peer address", "127.0.0.1:1")
+        person.confirms("Add")
+        person.sees("n4 may join now")
+        person.page.get_by_label(f"Remove {third}").click()
+        person.types(f"Type {third} to confirm", third)
+        person.confirms("Remove")
+        person.sees(f"{third} was removed from the cluster.")
         person.leaves()

@@ -5,11 +5,13 @@ from __future__ import annotations
 import gzip
 import logging
 import re
+import time
 
 from flintmq.client.client import Client
 from flintmq.engine.broker import Broker
 from flintmq.frontends.http.console.files import POLICY, console_files
-from flintmq.frontends.http.console.sampler import SLOTS, Trail, percentile
+from flintmq.frontends.http.console.sampler import SLOTS, Sampler, Trail, percentile
+from flintmq.frontends.http.state import HttpState
 from flintmq.observe.logs import event
 from flintmq.observe.recent import RecentEvents
 from flintmq.serde.codec import Codec
@@ -66,7 +68,67 @@ async def test_an_edit_that_cannot_be_is_refused_and_nothing_is_lost(
     assert len(await mq.dead_letters("orders", "g")) == 1
 
 
+async def test_of_chosen_dead_letters_those_that_pass_a_filter_go_back(
+    call: Caller, broker: Broker
+) -> None:
+    mq = client_of(broker)
+    await dead(mq, b"a", b"b", b"a")
+    asked = {"ids": ["0", "1"], "filter": 'value == b"a"'}
+    assert await call.ok("POST", f"{LETTERS}/redrive", asked) == {"count": 1}
+    assert [one.message.value for one in await mq.dead_letters("orders", "g")] == [b"b", b"a"]
+
+
+async def test_dead_letters_are_listed_from_a_time_on(call: Caller, broker: Broker) -> None:
+    mq = client_of(broker)
+    await mq.create_topic("orders")
+    assert (await call.ok("GET", f"{LETTERS}?time=5"))["dead_letters"] == []
+    await dead(mq, b"old")
+    (old,) = await mq.dead_letters("orders", "g")
+    while int(time.time() * 1000) / 1000 <= old.time:
+        pass  # until it is another millisecond
+    await dead(mq, b"new")
+    (_, new) = await mq.dead_letters("orders", "g")
+    found = await call.ok("GET", f"{LETTERS}?time={new.time}")
+    assert [one["message"]["value"] for one in found["dead_letters"]] == ["new"]
+    assert (await call.ok("GET", f"{LETTERS}?time={new.time + 60}"))["dead_letters"] == []
+
+
+async def test_a_message_is_published_again_with_its_binary_key_and_headers(
+    call: Caller, broker: Broker
+) -> None:
+    mq = client_of(broker)
+    sent = {
+        "text": "v",
+        "key_base64": "/w==",
+        "headers": {"a": "1"},
+        "binary_headers": {"b": "/g=="},
+    }
+    await call.ok("POST", "/topics/orders/messages", sent)
+    async with mq.reader("orders") as reader:
+        got = await reader.read()
+    assert (got.key, got.headers) == (b"\xff", {"a": "1", "b": b"\xfe"})
+    for wrong in ({"key": "k"}, {"headers": {"b": "2"}}, {"binary_headers": {"b": "!"}}):
+        refused = await call.error("POST", "/topics/orders/messages", {**sent, **wrong})
+        assert refused == (400, "InvalidRequest")
+
+
 # --- figures
+
+
+async def test_figures_of_a_reader_say_how_fast_it_reads(
+    call: Caller, broker: Broker, state: HttpState
+) -> None:
+    mq = client_of(broker)
+    await mq.publish_batch("orders", [b"0", b"1", b"2"])
+    async with mq.reader("orders", name="pipeline.rollup.totals") as reader:
+        sampler = Sampler(state)
+        await sampler.fresh(0)
+        await reader.read_batch(2)
+        await sampler.fresh(0)
+        (row,) = sampler.groups
+        assert (row.kind, row.lag, row.members) == ("cursor", 1, 1)
+        assert row.delivered is not None
+        assert row.delivered > 0
 
 
 async def test_figures_have_every_topic_and_group_that_the_key_may_see(

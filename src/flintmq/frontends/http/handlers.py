@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 
 from ...client.dead_letters import dead_letters as as_dead_letters
 from ...errors import InvalidRequest, TopicNotFound
@@ -206,6 +207,8 @@ async def in_flight(desk: Desk, call: ApiCall) -> models.AllInFlight:
 async def dead_letters(desk: Desk, call: ApiCall) -> models.DeadLetters:
     query = call.query
     first = 0 if query.after is None else whole_number(query.after, "after") + 1
+    if query.time is not UNSET:
+        first = max(first, await _letter_at(desk, call.path["topic"], group_of(call), query.time))
     limit = query.limit
     rows = await desk.broker.dead_letters(call.path["topic"], group_of(call), limit + 1, first)
     runs, rest, _ = cut(rows.runs, limit, MESSAGES_BYTES_MAX)
@@ -216,6 +219,15 @@ async def dead_letters(desk: Desk, call: ApiCall) -> models.DeadLetters:
             shown.append(views.dead_letter(one, query.value_bytes))
         await walk.step()
     return models.DeadLetters(dead_letters=shown, after=shown[-1].id if rest else None)
+
+
+async def _letter_at(desk: Desk, topic: str, group: str, time: float) -> int:
+    """The id of the first dead letter from a time on, or one before it that is not of the group."""
+    rows = await desk.broker.dead_letters(topic, group, 1)
+    for run in rows.runs:  # it knows the topic that they lie in
+        (extent,) = await desk.broker.extents(run.origin.topic, moment(time))
+        return extent.at
+    return 0
 
 
 async def redrive(desk: Desk, call: ApiCall) -> models.Count:
@@ -231,7 +243,8 @@ async def discard(desk: Desk, call: ApiCall) -> models.Count:
 
 
 def _which(body: models.Which) -> tuple[list[int] | None, Any]:
-    if sum((body.ids is not None, body.filter is not None, body.all)) != 1:
-        raise InvalidRequest("pass one of `ids`, `filter` and `all`")
+    given = (body.ids is not None, body.filter is not None, body.all)
+    if sum(given) != 1 and given != (True, True, False):
+        raise InvalidRequest("pass one of `ids`, `filter` and `all`, or `ids` with a `filter`")
     ids = None if body.ids is None else [whole_number(one, "an id") for one in body.ids]
     return ids, None if body.filter is None else compile_filter(body.filter)

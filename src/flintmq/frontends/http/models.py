@@ -335,7 +335,11 @@ class Publish(Asked):
     json: Any = UNSET
     """Any JSON value; encoded in the topic's format, or as JSON if it has none."""
     key: str | None = None
+    key_base64: str | None = None
+    """In place of `key`, for a binary one."""
     headers: dict[str, str] = {}
+    binary_headers: dict[str, str] = {}
+    """More headers, whose values are base64."""
     priority: Priority = 0
     ttl: TimeToLive | None = None
     delay: Delay | None = None
@@ -505,6 +509,8 @@ class DeadLetter(Model):
 class DeadLettersQuery(Asked):
     after: Number | None = None
     """Last id of the previous page."""
+    time: Annotated[float, Meta(ge=0)] | UnsetType = UNSET
+    """Only those that died at this time or later, in seconds since 1970."""
     limit: Limit = 20
     value_bytes: Annotated[int, Meta(ge=0, le=VALUE_BYTES_MAX)] = VALUE_BYTES
 
@@ -516,7 +522,8 @@ class DeadLetters(Model):
 
 
 class Which(Asked):
-    """Dead letters: one of `ids`, `filter` and `all` says which are meant."""
+    """Dead letters: one of `ids`, `filter` and `all` says which are meant; `ids` with `filter`:
+    those of them that pass it."""
 
     ids: list[Number] | None = None
     filter: str | None = None

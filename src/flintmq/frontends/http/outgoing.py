@@ -45,8 +45,8 @@ class PublishedRow(NamedTuple):
     value: Any
     is_json: bool = False
     """Whether the value is to be encoded, in the topic's format or as JSON."""
-    key: str | None = None
-    headers: Mapping[str, str] | None = None
+    key: str | bytes | None = None
+    headers: Mapping[str, str | bytes] | None = None
     priority: int = 0
     ttl: float | None = None
     delay: float | None = None
@@ -89,8 +89,8 @@ def from_envelope(body: models.Publish) -> PublishedRow:
     return PublishedRow(
         value,
         body.json is not msgspec.UNSET,
-        body.key,
-        body.headers or None,
+        _key_of(body),
+        _headers_of(body) or None,
         body.priority,
         body.ttl,
         body.delay,
@@ -98,6 +98,23 @@ def from_envelope(body: models.Publish) -> PublishedRow:
         None if body.sequence is None else whole_number(body.sequence, "sequence"),
         Once(body.partition, body.qos, body.auto_create, body.timeout, body.producer),
     )
+
+
+def _key_of(body: models.Publish) -> str | bytes | None:
+    if body.key_base64 is None:
+        return body.key
+    if body.key is not None:
+        raise InvalidRequest("a message has one key: `key` or `key_base64`")
+    return _from_base64(body.key_base64, "key_base64")
+
+
+def _headers_of(body: models.Publish) -> Mapping[str, str | bytes]:
+    if not body.binary_headers:
+        return body.headers
+    binary = {name: _from_base64(one, name) for name, one in body.binary_headers.items()}
+    if twice := sorted(binary.keys() & body.headers.keys()):
+        raise InvalidRequest(f"{twice[0]!r} is in `headers` and in `binary_headers`")
+    return {**body.headers, **binary}
 
 
 def _from_base64(text: str, name: str) -> bytes:

@@ -155,7 +155,9 @@ def format_for(desk: Desk, topic: str, row: PublishedRow) -> str | None:
     return "json" if row.is_json and not has_own else None
 
 
-def _partition(desk: Desk, topic: str, key: str | None, identity: RequestIdentity) -> int | None:
+def _partition(
+    desk: Desk, topic: str, key: str | bytes | None, identity: RequestIdentity
+) -> int | None:
     """Where a message goes that may be repeated: to the same partition each time."""
     count = partitions_of(topic, desk.broker.known_options(topic))
     if count is None:

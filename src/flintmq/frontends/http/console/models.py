@@ -99,7 +99,7 @@ class GroupRow(Model, array_like=True):
     is_paused: bool
     oldest_age: float | None
     delivered: float | None
-    """Messages per second."""
+    """Messages per second; of a reader, by how far its position has moved."""
     dead_letters: int
 
 

@@ -264,7 +264,7 @@ class Sampler:
             lag += group.lag
             walked.lag += group.lag if group.kind == "queue" else 0
             walked.in_flight += group.in_flight
-            walked.groups.append(self._group_row(walked, name, group, is_led=figures.is_led))
+            walked.groups.append(self._group_row(walked, name, group, figures))
         walked.topics.append(
             TopicRow(
                 name=name,
@@ -281,9 +281,13 @@ class Sampler:
         )
 
     def _group_row(
-        self, walked: Walked, topic: str, group: GroupFigures, *, is_led: bool
+        self, walked: Walked, topic: str, group: GroupFigures, figures: TopicFigures
     ) -> GroupRow:
-        _, _, delivered = self._trail(walked, topic, group.name, 0, group.delivered)
+        is_led, is_reader = figures.is_led, group.kind == "cursor"
+        if is_reader:
+            delivered = self._advanced(walked, topic, group.name, figures.next_offset - group.lag)
+        else:
+            _, _, delivered = self._trail(walked, topic, group.name, 0, group.delivered)
         return GroupRow(
             topic=topic,
             name=group.name,
@@ -294,7 +298,7 @@ class Sampler:
             members=group.members if is_led else None,
             is_paused=bool(group.paused),
             oldest_age=round(group.oldest_age, 1) if is_led else None,
-            delivered=round(delivered / self._elapsed, 1) if is_led else None,
+            delivered=round(delivered / self._elapsed, 1) if is_led or is_reader else None,
             dead_letters=0,
         )
 
@@ -317,6 +321,13 @@ class Sampler:
         trail.next_offset, trail.delivered = next_offset, delivered
         walked.trails[topic, group] = trail
         return (trail, *more)
+
+    def _advanced(self, walked: Walked, topic: str, reader: str, position: int) -> int:
+        """How far a reader is beyond where it was. What each was given is not counted."""
+        trail = self._trails.get((topic, reader)) or Trail(0, position)
+        before, trail.delivered = trail.delivered, position
+        walked.trails[topic, reader] = trail
+        return max(0, position - before)  # it may have gone back
 
     @property
     def _elapsed(self) -> float:

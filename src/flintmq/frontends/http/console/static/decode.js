@@ -4,6 +4,8 @@ import { visible } from "./format.js";
 
 export const FORMS = ["auto", "json", "msgpack", "avro", "text", "hex"];
 const TEXT_MAX = 256 * 1024;
+const VALUES_MAX = 200_000; // so many parts of a value are decoded
+const DEPTH_MAX = 100; // indenting what is nested deeper would take more room than anybody has
 
 export function bytesOf(message) {
   if (message.encoding === "base64") return Uint8Array.from(atob(message.value), (one) => one.charCodeAt(0));
@@ -11,13 +13,15 @@ export function bytesOf(message) {
 }
 
 // {form, text}, or {form: "hex", text, error} where it is not what it was taken for.
-export function decoded(message, form, schema) {
-  const wanted = form === "auto" ? guessed(message, schema) : form;
+export function decoded(message, form, schemas) {
+  const packed = /;\s*encoding="?(\w+)/i.exec(message.content_type ?? "")?.[1];
+  const wanted = form !== "auto" ? form : packed ? "hex" : guessed(message, schemas);
   try {
-    return { form: wanted, text: bounded(shown(message, wanted, schema)) };
+    const note = packed && form === "auto" ? `The value is compressed (${packed}).` : undefined;
+    return { form: wanted, text: bounded(shown(message, wanted, schemas)), error: note };
   } catch (error) {
     const left = message.encoding === "base64" ? "hex" : "text";
-    if (form === "auto") return { form: left, text: bounded(shown(message, left)) };
+    if (form === "auto") return { form: left, text: bounded(shown(message, left)), error: /avro/.test(wanted) ? error.message : undefined };
     return { form: left, text: bounded(shown(message, left)), error: `not ${form}: ${error.message}` };
   }
 }
@@ -26,26 +30,38 @@ function bounded(text) {
   return text.length > TEXT_MAX ? `${text.slice(0, TEXT_MAX)}\n… ${text.length - TEXT_MAX} more characters` : text;
 }
 
-function guessed(message, schema) {
+function guessed(message, schemas) {
   const type = message.content_type ?? "";
   if (/json/.test(type)) return "json";
   if (/msgpack/.test(type)) return "msgpack";
-  if (/avro/.test(type)) return schema ? "avro" : "hex";
+  if (/avro/.test(type)) return "avro";
   if (message.encoding === "text") return /^\s*[[{"]/.test(message.value) ? "json" : "text";
-  if (schema) return "avro";
+  if (schemas?.own) return "avro";
   const first = bytesOf(message)[0];
   return first >= 0x80 && first !== 0xc1 && first < 0xa0 + 0x40 ? "msgpack" : "hex";
 }
 
-function shown(message, form, schema) {
+export function indented(text) {
+  const parsed = JSON.parse(text);
+  // Numbers that a browser cannot hold would be shown as others: then as it was written.
+  return /[0-9]{16}/.test(text) || depthOf(text) > DEPTH_MAX ? text : JSON.stringify(parsed, null, 2);
+}
+
+// At most: brackets in strings count too.
+function depthOf(text) {
+  let [depth, most] = [0, 0];
+  for (let at = 0; at < text.length; at++) {
+    const one = text.charCodeAt(at);
+    if (one === 91 || one === 123) most = Math.max(most, ++depth);
+    else if (one === 93 || one === 125) depth--;
+  }
+  return most;
+}
+
+function shown(message, form, schemas) {
   switch (form) {
-    case "json": {
-      if (message.truncated) return text(message);
-      const plain = text(message);
-      const parsed = JSON.parse(plain);
-      // Numbers that a browser cannot hold would be shown as others: then as it was written.
-      return /[0-9]{16}/.test(plain) ? plain : JSON.stringify(parsed, null, 2);
-    }
+    case "json":
+      return message.truncated ? text(message) : indented(text(message));
     case "msgpack": {
       const reader = new MessagePack(bytesOf(message));
       const value = reader.read();
@@ -53,7 +69,8 @@ function shown(message, form, schema) {
       return JSON.stringify(value, plain, 2);
     }
     case "avro": {
-      if (!schema) throw new Error("the topic has no schema");
+      const { id, text: schema } = schemaOf(message, schemas);
+      if (!schema) throw new Error(id ? `schema ${id} is not known to this topic` : "the topic has no schema");
       return JSON.stringify(new Avro(bytesOf(message), JSON.parse(schema)).value(), plain, 2);
     }
     case "text":
@@ -61,6 +78,13 @@ function shown(message, form, schema) {
     default:
       return hex(bytesOf(message));
   }
+}
+
+// The schema of a message: {text}, or {id} of one that is not known here.
+function schemaOf(message, schemas) {
+  const id = /;\s*schema="?([^;"\s]+)/i.exec(message.content_type ?? "")?.[1];
+  const text = (id && schemas?.byId.get(id)) ?? schemas?.own ?? null;
+  return { id, text };
 }
 
 function text(message) {
@@ -80,8 +104,8 @@ export function hex(bytes) {
   return lines.join("\n");
 }
 
-export function preview(message, schema) {
-  const { text: found } = decoded(message, "auto", schema);
+export function preview(message, schemas) {
+  const { text: found } = decoded(message, "auto", schemas);
   return visible(found.slice(0, 400).replace(/\s+/g, " ")).slice(0, 300);
 }
 
@@ -91,6 +115,10 @@ class Reader {
     this.view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
     this.at = 0;
     this.depth = 0;
+    this.left = VALUES_MAX;
+  }
+  counted() {
+    if (--this.left < 0) throw new Error(`it has more than ${VALUES_MAX} parts`);
   }
   take(size) {
     if (this.at + size > this.bytes.length) throw new Error("it ends too early");
@@ -105,7 +133,7 @@ class Reader {
     return new TextDecoder().decode(this.part(size));
   }
   deeper(work) {
-    if (++this.depth > 200) throw new Error("it is nested too deeply");
+    if (++this.depth > DEPTH_MAX) throw new Error("it is nested too deeply");
     const found = work();
     this.depth--;
     return found;
@@ -117,6 +145,7 @@ const number = (big) => (big >= -9007199254740991n && big <= 9007199254740991n ?
 
 export class MessagePack extends Reader {
   read() {
+    this.counted();
     const kind = this.bytes[this.take(1)];
     const { view } = this;
     if (kind < 0x80) return kind;
@@ -157,7 +186,11 @@ export class MessagePack extends Reader {
   }
   array(size) {
     if (size > this.bytes.length) throw new Error("it ends too early");
-    return this.deeper(() => Array.from({ length: size }, () => this.read()));
+    return this.deeper(() => {
+      const found = []; // it grows as they are read: the size is only what is claimed
+      for (let left = size; left > 0; left--) found.push(this.read());
+      return found;
+    });
   }
   map(size) {
     if (size > this.bytes.length) throw new Error("it ends too early");
@@ -181,7 +214,14 @@ export class MessagePack extends Reader {
   }
 }
 
-// A value without a header, written by the schema of its topic.
+function logical(type, value) {
+  const millis = { date: 86_400_000, "timestamp-millis": 1, "timestamp-micros": 0.001 }[type];
+  const at = millis && typeof value === "number" ? new Date(value * millis) : null;
+  if (!at || Number.isNaN(at.getTime())) return value;
+  return type === "date" ? at.toISOString().slice(0, 10) : at.toISOString();
+}
+
+// A value without a header, written by a schema of its topic.
 export class Avro extends Reader {
   constructor(bytes, schema) {
     super(bytes);
@@ -204,6 +244,7 @@ export class Avro extends Reader {
     return number((found >> 1n) ^ -(found & 1n));
   }
   read(schema, space) {
+    this.counted();
     if (Array.isArray(schema)) {
       const at = this.long();
       if (schema[at] === undefined) throw new Error("a union has no such branch");
@@ -223,7 +264,7 @@ export class Avro extends Reader {
       case "fixed": return encoded(this.part(schema.size));
       case "array": return this.deeper(() => this.blocks((found) => found.push(this.read(schema.items, own)), []));
       case "map": return this.deeper(() => this.blocks((found) => { found[this.string(this.long())] = this.read(schema.values, own); }, Object.create(null)));
-      default: return this.read(schema.type, own);
+      default: return logical(schema.logicalType, this.read(schema.type, own));
     }
   }
   blocks(add, found) {

@@ -8,12 +8,14 @@ const GROUP = ["topic", "name", "kind", "lag", "inFlight", "delayed", "members",
 
 const named = (names) => (row) => Object.fromEntries(names.map((name, at) => [name, row[at]]));
 
+const byKey = (one, other) => (one.rowKey < other.rowKey ? -1 : 1);
+
 export async function figures(signal) {
   const found = await get("figures", undefined, signal);
   return {
     at: found.at,
-    topics: found.topics.map(named(TOPIC)).map((row) => ({ ...row, rowKey: row.name })),
-    groups: found.groups.map(named(GROUP)).map((row) => ({ ...row, rowKey: `${row.topic}\n${row.name}` })),
+    topics: found.topics.map(named(TOPIC)).map((row) => ({ ...row, rowKey: row.name })).sort(byKey),
+    groups: found.groups.map(named(GROUP)).map((row) => ({ ...row, rowKey: `${row.topic}\n${row.name}` })).sort(byKey),
   };
 }
 

@@ -4,6 +4,7 @@ import { enter, leave, me, mayAll, signIn } from "./api.js";
 import { html, render, useEffect, useRef, useState } from "./lib.js";
 import { connection } from "./live.js";
 import { address, go, route } from "./router.js";
+import { cut, visible } from "./format.js";
 import { Dialog, Fault, Field, Foreign, Notices } from "./ui.js";
 import { Cluster } from "./views/cluster.js";
 import { Connections } from "./views/connections.js";
@@ -12,6 +13,7 @@ import { Events } from "./views/events.js";
 import { Groups } from "./views/groups.js";
 import { Keys } from "./views/keys.js";
 import { Overview } from "./views/overview.js";
+import { Pipelines } from "./views/pipelines.js";
 import { Settings } from "./views/settings.js";
 import { Topic } from "./views/topic.js";
 import { Topics } from "./views/topics.js";
@@ -23,6 +25,7 @@ const VIEWS = [
   ["topics", "Topics", "t", Topics, () => true],
   ["groups", "Groups", "g", Groups, () => true],
   ["dead-letters", "Dead letters", "d", DeadLetters, () => true],
+  ["pipelines", "Pipelines", "p", Pipelines, () => true],
   ["connections", "Connections", "c", Connections, () => mayAll.value],
   ["webhooks", "Webhooks", "w", Webhooks, () => mayAll.value],
   ["keys", "Keys", "k", Keys, () => mayAll.value],
@@ -54,7 +57,8 @@ function Shell({ help }) {
   const [name, title, , Listing] = views.find(([one]) => one === words[0]) ?? [];
   const View = name === "topics" && words.length > 1 ? Topic : Listing;
   useEffect(() => {
-    document.title = `${words.length > 1 ? words[1] : (title ?? "Not found")} – FlintMQ`;
+    document.title = `${words.length > 1 ? visible(cut(words[1], 100)) : (title ?? "Not found")} – FlintMQ`;
+    document.querySelector("nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
     if (words[0] === "overview" && !View) go(["topics"]);
   }, [words.join("/")]);
   const main = useRef(null);
@@ -78,7 +82,7 @@ function Shell({ help }) {
     <main id="main" tabindex="-1" ref=${main}>
       ${View
         ? html`<${View} key=${words.join("/")} words=${words.slice(1)} />`
-        : html`<h1>Not found</h1><p>There is no such view, or the key may not see it.</p>`}
+        : html`<h1>Not found</h1><p>This view does not exist, or your key may not see it.</p>`}
     </main>`;
 }
 
@@ -103,7 +107,7 @@ function SignIn() {
     <main class="signin">
       <form class="card" onSubmit=${submit}>
         <h1><${Mark} />FlintMQ</h1>
-        <${Field} label="API key" hint="It is kept in the memory of this tab only. Make one with: flintmq key add">
+        <${Field} label="API key" hint="Kept in the memory of this tab only. To create one: flintmq key add">
           <input type="password" autocomplete="off" spellcheck=${false} autofocus value=${text} onInput=${(event) => setText(event.target.value)} />
         <//>
         <${Fault} error=${error ?? (signIn.value ? { kind: "NotAuthenticated", message: signIn.value } : null)} />
@@ -116,13 +120,14 @@ function SignIn() {
 
 function useKeys(help) {
   useEffect(() => {
-    let isGoing = 0;
+    let isGoing = -Infinity; // when `g` was pressed
     const pressed = (event) => {
       const isTyping = event.target.closest?.("input, textarea, select, [contenteditable]");
       if (isTyping && event.key === "Escape") event.target.blur();
+      if (event.key === "ArrowDown" && event.target.matches?.("[data-search][type=search]")) toRow(1, event);
       if (isTyping || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
       if (event.timeStamp - isGoing < 1500) {
-        isGoing = 0;
+        isGoing = -Infinity;
         const view = offered().find(([, , letter]) => letter === event.key);
         if (view) {
           event.preventDefault();
@@ -136,19 +141,32 @@ function useKeys(help) {
           search.focus();
           search.select?.();
         }
-      } else if (event.key === "?") help();
+      } else if (event.key === "j" || event.key === "k") toRow(event.key === "j" ? 1 : -1, event);
+      else if (event.key === "?") help();
     };
     addEventListener("keydown", pressed);
     return () => removeEventListener("keydown", pressed);
   }, []);
 }
 
+// To the next row of the list, or the one before: of the list that has the focus, else of the first.
+function toRow(step, event) {
+  const rows = [...document.querySelectorAll("main [data-row]")];
+  const at = rows.indexOf(document.activeElement);
+  const row = rows[at < 0 ? 0 : at + step];
+  if (!row) return;
+  event.preventDefault();
+  row.focus();
+  row.scrollIntoView({ block: "nearest" });
+}
+
 const Help = ({ onClose }) => html`
   <${Dialog} title="Keyboard" onClose=${onClose}>
     <dl class="keys">
       <div><dt><kbd>/</kbd></dt><dd>Search, or the filter of messages</dd></div>
-      <div><dt><kbd>Esc</kbd></dt><dd>Leave a field, close a dialog</dd></div>
-      <div><dt><kbd>?</kbd></dt><dd>This list</dd></div>
+      <div><dt><kbd>j</kbd> <kbd>k</kbd></dt><dd>Next row, previous row; Enter opens it</dd></div>
+      <div><dt><kbd>Esc</kbd></dt><dd>Leave a field or close a dialog</dd></div>
+      <div><dt><kbd>?</kbd></dt><dd>Show this list</dd></div>
       ${offered().map(([name, title, letter]) => html`<div key=${name}><dt><kbd>g</kbd> <kbd>${letter}</kbd></dt><dd>${title}</dd></div>`)}
     </dl>
   <//>`;

@@ -3,7 +3,8 @@
 import { get, remove } from "../api.js";
 import { age, bytes } from "../format.js";
 import { html, useState } from "../lib.js";
-import { Asked, Confirm, Foreign, Table, useAsked } from "../ui.js";
+import { Table } from "../table.js";
+import { Asked, Confirm, Foreign, useAsked } from "../ui.js";
 
 async function all(signal) {
   const found = [];
@@ -24,11 +25,11 @@ export function Connections() {
     { name: "peer", title: "Address", value: (row) => row.peer, cell: (row) => html`<${Foreign} text=${row.peer} />` },
     { name: "client", title: "Client", value: (row) => row.client, cell: (row) => html`<${Foreign} text=${row.client} />` },
     { name: "key", title: "Key", value: (row) => row.key, cell: (row) => (row.key ? html`<${Foreign} text=${row.key} />` : "–") },
-    { name: "since", title: "Since", value: (row) => row.since, cell: (row) => age(row.since) },
+    { name: "since", title: "Connected", value: (row) => row.since, cell: (row) => age(row.since) },
     { name: "streams", title: "Streams", align: "right", value: (row) => row.streams },
     { name: "in", title: "Received", align: "right", value: (row) => row.bytes_received, cell: (row) => bytes(row.bytes_received) },
     { name: "out", title: "Sent", align: "right", value: (row) => row.bytes_sent, cell: (row) => bytes(row.bytes_sent) },
-    { name: "close", title: "", sort: false, cell: (row) => html`<button class="small" aria-label="Close connection ${row.id}" onClick=${() => setClosing(row)}>Close</button>` },
+    { name: "close", title: "", sticky: true, cell: (row) => html`<button class="small" aria-label="Close connection ${row.id}" onClick=${() => setClosing(row)}>Close</button>` },
   ];
   return html`
     <header class="head"><h1>Connections</h1></header>
@@ -40,8 +41,8 @@ export function Connections() {
       does=${async () => {
         await remove(`connections/${closing.id}`);
         found.again();
-        return `Connection ${closing.id} is closed.`;
+        return `Connection ${closing.id} was closed.`;
       }}>
-      <p>The client at <${Foreign} text=${closing.peer} /> is disconnected. It may come back; what it has leased waits for it for a while.</p>
+      <p>The client at <${Foreign} text=${closing.peer} /> will be disconnected. It may reconnect; the messages it holds stay leased to it until their leases expire.</p>
     <//>`}`;
 }

@@ -5,7 +5,8 @@ import { count, cut, duration } from "../format.js";
 import { html, useEffect, useState } from "../lib.js";
 import { preview } from "../decode.js";
 import { address, go } from "../router.js";
-import { Action, Asked, Badge, Confirm, Empty, Facts, Fault, Field, Foreign, FormDialog, Table, useAsked } from "../ui.js";
+import { Table } from "../table.js";
+import { Action, Asked, Badge, Confirm, Empty, Facts, Fault, Field, Foreign, FormDialog, useAsked } from "../ui.js";
 import { Letters } from "./letters.js";
 
 export function GroupView({ topic, group, part }) {
@@ -26,7 +27,7 @@ function Body({ page, where, part, again }) {
   const close = () => { setOpen(null); again(); };
   const mayChange = may("administer", topic) && kind === "queue";
   const tabs = kind === "queue"
-    ? [["", "Standing"], ...(may("consume", topic) ? [["dead-letters", `Dead letters (${count(stats.dead_letters)})`]] : [])]
+    ? [["", "Status"], ...(may("consume", topic) ? [["dead-letters", `Dead letters (${count(stats.dead_letters)})`]] : [])]
     : [];
   return html`
     <header class="head">
@@ -36,7 +37,7 @@ function Body({ page, where, part, again }) {
       <span class="grow"></span>
       ${mayChange &&
       html`<div class="actions">
-        <${Action} does=${async () => { await post(`${where}/${stats.paused ? "resume" : "pause"}`); again(); }} done=${stats.paused ? "The group goes on." : "The group is paused: it gets nothing until it is resumed."}>${stats.paused ? "Resume" : "Pause"}<//>
+        <${Action} does=${async () => { await post(`${where}/${stats.paused ? "resume" : "pause"}`); again(); }} done=${stats.paused ? "The group was resumed." : "The group is paused: it receives nothing until it is resumed."}>${stats.paused ? "Resume" : "Pause"}<//>
         <button onClick=${() => setOpen("reset")}>Reset</button>
         <button class="danger" onClick=${() => setOpen("delete")}>Delete</button>
       </div>`}
@@ -47,8 +48,8 @@ function Body({ page, where, part, again }) {
       ["In flight", count(stats.in_flight)],
       ["Delayed", count(stats.delayed)],
       ["Members", count(stats.members)],
-      ["Waiting", count(stats.waiting)],
-      ["Oldest", stats.oldest_age === null ? "–" : duration(stats.oldest_age)],
+      ["Waiting consumers", count(stats.waiting)],
+      ["Oldest message", stats.oldest_age === null ? "–" : duration(stats.oldest_age)],
       ["Delivered", count(stats.delivered)],
       ["Redelivered", count(stats.redelivered)],
       ["Settled", count(stats.settled)],
@@ -60,16 +61,16 @@ function Body({ page, where, part, again }) {
     </div>`}
     ${part === "dead-letters"
       ? html`<${Letters} topic=${topic} group=${name} total=${stats.dead_letters} again=${again} />`
-      : html`<${Standing} page=${page} where=${where} partitions=${partitions} />`}
+      : html`<${Status} page=${page} where=${where} partitions=${partitions} />`}
     ${open === "reset" && html`<${Reset} page=${page} where=${where} onClose=${close} />`}
     ${open === "delete" &&
     html`<${Confirm} title="Delete group" name=${name} label="Delete" onClose=${() => setOpen(null)}
       does=${async () => {
         await remove(where);
         go(["topics", topic, "groups"]);
-        return `Group ${name} is deleted.`;
+        return `Group ${name} was deleted.`;
       }}>
-      <p>The group goes with its progress: a group made anew under this name begins where it is told to. The messages stay.</p>
+      <p>The group and its progress will be deleted. The messages stay. A new group of this name begins from scratch.</p>
     <//>`}`;
 }
 
@@ -77,7 +78,7 @@ const PARTITIONS = [
   { name: "partition", title: "Partition", value: (row) => Number(row.partition), cell: (row) => row.partition },
   { name: "lag", title: "Lag", align: "right", value: (row) => row.stats.lag, cell: (row) => count(row.stats.lag) },
   { name: "flight", title: "In flight", align: "right", value: (row) => row.stats.in_flight, cell: (row) => count(row.stats.in_flight) },
-  { name: "position", title: "Settled before", align: "right", value: (row) => Number(row.stats.position), cell: (row) => row.stats.position },
+  { name: "position", title: "Position", align: "right", value: (row) => Number(row.stats.position), cell: (row) => row.stats.position },
   { name: "members", title: "Members", align: "right", value: (row) => row.stats.members },
 ];
 
@@ -85,12 +86,12 @@ const FLIGHT = [
   { name: "offset", title: "Offset", value: (row) => Number(row.offset), cell: (row) => row.offset },
   { name: "partition", title: "Partition", value: (row) => Number(row.partition), cell: (row) => row.partition },
   { name: "holder", title: "Consumer", value: (row) => row.holder, cell: (row) => html`<${Foreign} text=${cut(row.holder, 80)} />` },
-  { name: "age", title: "Since", align: "right", value: (row) => row.age, cell: (row) => duration(row.age) },
-  { name: "lease", title: "Lease ends in", align: "right", value: (row) => row.expires_in, cell: (row) => duration(row.expires_in) },
+  { name: "age", title: "Held for", align: "right", value: (row) => row.age, cell: (row) => duration(row.age) },
+  { name: "lease", title: "Lease left", align: "right", value: (row) => row.expires_in, cell: (row) => duration(row.expires_in) },
   { name: "tries", title: "Delivered", align: "right", value: (row) => row.delivery_count, cell: (row) => `${count(row.delivery_count)}×` },
 ];
 
-function Standing({ page, where, partitions }) {
+function Status({ page, where, partitions }) {
   const { topic, kind } = page;
   const isQueue = kind === "queue";
   const flying = useAsked((signal) => (isQueue ? get(`${where}/in-flight`, { limit: 1000 }, signal) : { in_flight: [] }), [where], { every: 3 });
@@ -99,18 +100,18 @@ function Standing({ page, where, partitions }) {
     ${partitions.length > 0 && html`<h2>Partitions</h2><${Table} id="p" columns=${PARTITIONS} rows=${partitions.map((one) => ({ ...one, rowKey: one.partition }))} label="Partitions" />`}
     ${isQueue && html`<h2>In flight</h2>
       <${Asked} of=${flying}>
-        ${(found) => html`<${Table} id="f" columns=${FLIGHT} label="In flight" empty="Nothing is leased."
+        ${(found) => html`<${Table} id="f" columns=${FLIGHT} label="In flight" empty="No message is being processed."
           rows=${found.in_flight.map((one) => ({ ...one, rowKey: `${one.partition}.${one.offset}` }))} />
-          ${found.more && html`<p class="faint">There are more than a thousand; the first are shown.</p>`}`}
+          ${found.more && html`<p class="faint">The first 1,000 are shown.</p>`}`}
       <//>
       ${next.value &&
-      html`<h2>What comes next</h2>
+      html`<h2>Next messages</h2>
         <${Fault} error=${next.error} />
         ${next.value.messages.length
-          ? html`<ol class="messages" aria-label="What comes next">
+          ? html`<ol class="messages" aria-label="Next messages">
               ${next.value.messages.map((one) => html`<li key=${`${one.partition}.${one.offset}`} class="row"><span class="offset">${one.offset}</span><span class="key">${one.key !== null && html`<${Foreign} text=${cut(one.key, 40)} />`}</span><span class="preview mono"><bdi>${preview(one)}</bdi></span></li>`)}
             </ol>`
-          : html`<${Empty}>Nothing is ready.<//>`}`}`}`;
+          : html`<${Empty}>No message is ready for delivery.<//>`}`}`}`;
 }
 
 // --- reset
@@ -139,10 +140,10 @@ function Reset({ page, where, onClose }) {
     <${FormDialog} title="Reset group" label="Reset" kind="danger" onClose=${onClose} disabled=${!value} wide
       does=${async () => {
         await post(`${where}/reset`, body);
-        return `The group ${page.name} goes on elsewhere.`;
+        return `Group ${page.name} was reset.`;
       }}>
-      <fieldset class="choices"><legend>Go on at</legend>
-        ${[["earliest", "the oldest message"], ["latest", "the end: skip what is there"], ["time", "a time"], ...(several ? [] : [["offset", "an offset"]])].map(
+      <fieldset class="choices"><legend>Continue from</legend>
+        ${[["earliest", "the oldest message"], ["latest", "the end (skip all messages)"], ["time", "a time"], ...(several ? [] : [["offset", "an offset"]])].map(
           ([one, said]) => html`<label key=${one}><input type="radio" name="to" value=${one} checked=${to === one} onChange=${() => setTo(one)} /> ${said}</label>`,
         )}
       </fieldset>
@@ -150,11 +151,11 @@ function Reset({ page, where, onClose }) {
       ${to === "time" && html`<${Field} label="Time"><input type="datetime-local" step="1" value=${when} onInput=${(event) => setWhen(event.target.value)} /><//>`}
       <${Fault} error=${preview.error} />
       ${value &&
-      html`<section class="preview-box" aria-label="What it would do" aria-live="polite">
-        <p>${value.again ? html`Up to <b>${count(value.again)}</b> messages that are settled would be delivered again. ` : "Nothing that is settled would be delivered again. "}
-          ${value.skipped ? html`Up to <b>${count(value.skipped)}</b> that are not would never be delivered. ` : ""}
-          ${value.in_flight ? html`<b>${count(value.in_flight)}</b> leases would end.` : ""}</p>
-        <table><thead><tr><th scope="col">Partition</th><th scope="col" class="right">Settled before</th><th scope="col" class="right">Goes on at</th><th scope="col" class="right">Lag</th><th scope="col" class="right">Lag then</th></tr></thead>
+      html`<section class="preview-box" aria-label="Preview" aria-live="polite">
+        <p>${value.again ? html`Up to <b>${count(value.again)}</b> messages that were already processed would be delivered again. ` : "No processed message would be delivered again. "}
+          ${value.skipped ? html`Up to <b>${count(value.skipped)}</b> messages that were not processed would be skipped. ` : ""}
+          ${value.in_flight ? html`<b>${count(value.in_flight)}</b> messages in flight would be released.` : ""}</p>
+        <table><thead><tr><th scope="col">Partition</th><th scope="col" class="right">Position</th><th scope="col" class="right">New position</th><th scope="col" class="right">Lag</th><th scope="col" class="right">New lag</th></tr></thead>
           <tbody>${value.partitions.map((one) => html`<tr key=${one.partition}><td>${one.partition}</td><td class="right">${one.position}</td><td class="right">${one.to}</td><td class="right">${count(one.lag)}</td><td class="right">${count(one.lag_after)}</td></tr>`)}</tbody></table>
       </section>`}
     <//>`;

@@ -4,9 +4,13 @@ import { count, duration, short } from "../format.js";
 import { html } from "../lib.js";
 import { address } from "../router.js";
 import { useFigures } from "../figures.js";
-import { Asked, Badge, Foreign, Table } from "../ui.js";
+import { Table } from "../table.js";
+import { Asked, Badge, Foreign } from "../ui.js";
 
-export const COLUMNS = [
+const stateOf = (row) =>
+  row.isPaused ? "paused" : row.lag && row.members === 0 && row.kind === "queue" ? "no consumers" : "";
+
+const COLUMNS = [
   { name: "name", title: "Group", value: (row) => row.name, cell: (row) => html`<${Foreign} text=${row.name} />` },
   { name: "topic", title: "Topic", value: (row) => row.topic, cell: (row) => html`<a href=${address(["topics", row.topic])}><${Foreign} text=${row.topic} /></a>` },
   { name: "kind", title: "Kind", wide: true, value: (row) => row.kind, cell: (row) => (row.kind === "queue" ? "queue" : "reader") },
@@ -17,7 +21,7 @@ export const COLUMNS = [
   { name: "members", title: "Members", align: "right", value: (row) => row.members, cell: (row) => count(row.members) },
   { name: "oldest", title: "Oldest", align: "right", value: (row) => row.oldestAge, cell: (row) => (row.oldestAge ? duration(row.oldestAge) : "–") },
   { name: "dead", title: "Dead letters", align: "right", value: (row) => row.deadLetters, cell: (row) => (row.deadLetters ? html`<b class="warn">${count(row.deadLetters)}</b>` : "0") },
-  { name: "state", title: "", sort: false, cell: (row) => (row.isPaused ? html`<${Badge} kind="warn">paused<//>` : row.lag && row.members === 0 && row.kind === "queue" ? html`<${Badge} kind="bad">nobody consumes<//>` : "") },
+  { name: "state", title: "State", value: stateOf, cell: (row) => (row.isPaused ? html`<${Badge} kind="warn">paused<//>` : stateOf(row) && html`<${Badge} kind="bad">no consumers<//>`) },
 ];
 
 export function Groups() {
@@ -27,6 +31,6 @@ export function Groups() {
     <${Asked} of=${found}>
       ${({ groups }) => html`
         <${Table} columns=${COLUMNS} rows=${groups} search="Search groups" searched=${(row) => `${row.name} ${row.topic}`} tall
-          href=${(row) => address(["topics", row.topic, "groups", row.name])} empty="No group consumes yet." />`}
+          href=${(row) => address(["topics", row.topic, "groups", row.name])} empty="There are no groups yet. A group begins when somebody consumes from a topic." />`}
     <//>`;
 }

@@ -4,19 +4,20 @@ import { get, path } from "../api.js";
 import { bytes, cut, time, visible } from "../format.js";
 import { html, useMemo, useState } from "../lib.js";
 import { FORMS, bytesOf, decoded } from "../decode.js";
-import { Facts, Fault, Foreign, When } from "../ui.js";
+import { Facts, Fault, Foreign, When, tell } from "../ui.js";
 
 const WHOLE = 1024 * 1024;
 
-export function MessageView({ message: given, topic, schema, children }) {
+// topic: where its partition lies; isAsFar: as much of it as there is to see. A child that is a function
+// gets the message as far as it was loaded.
+export function MessageView({ message: given, topic, schemas, isAsFar, children }) {
   const [message, setMessage] = useState(given);
   const [form, setForm] = useState("auto");
   const [error, setError] = useState(null);
-  const shown = useMemo(() => decoded(message, form, schema), [message, form, schema]);
+  const shown = useMemo(() => decoded(message, form, schemas), [message, form, schemas]);
   const more = async () => {
     try {
-      const partition = message.topicOfPartition ?? topic;
-      const found = await get(`${path("topics", partition)}/messages`, { offset: message.offset, limit: 1, value_bytes: WHOLE });
+      const found = await get(`${path("topics", topic)}/messages`, { offset: message.offset, limit: 1, value_bytes: WHOLE });
       if (found.messages[0]?.offset === message.offset) setMessage(found.messages[0]);
     } catch (fault) {
       setError(fault);
@@ -47,12 +48,12 @@ export function MessageView({ message: given, topic, schema, children }) {
         <label>Show as <select value=${form} onChange=${(event) => setForm(event.target.value)}>
           ${FORMS.map((one) => html`<option key=${one} value=${one} selected=${one === form}>${one === "auto" && form === "auto" ? `auto (${shown.form})` : one}</option>`)}
         </select></label>
-        <button type="button" onClick=${() => navigator.clipboard?.writeText(shown.text)}>Copy</button>
+        ${navigator.clipboard && html`<button type="button" onClick=${() => navigator.clipboard.writeText(shown.text).then(() => tell("Copied."), () => tell("The browser did not allow copying.", "bad"))}>Copy</button>`}
         <button type="button" onClick=${() => save(message)}>Save</button>
         ${message.truncated && html`<span class="faint">the first ${bytes(bytesOf(message).length)} of ${bytes(message.size)}</span>`}
-        ${message.truncated && html`<button type="button" onClick=${more}>Show up to 1 MiB</button>`}
+        ${message.truncated && !isAsFar && bytesOf(message).length < WHOLE / 2 && html`<button type="button" onClick=${more}>Show up to 1 MiB</button>`}
         <span class="grow"></span>
-        ${children}
+        ${typeof children === "function" ? children(message) : children}
       </div>
       ${shown.error && html`<p class="wrong" role="alert"><${Foreign} text=${shown.error} /></p>`}
       <${Fault} error=${error} />

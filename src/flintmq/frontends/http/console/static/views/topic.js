@@ -1,10 +1,11 @@
 // One topic: its messages, its groups, its options.
 
 import { get, may, patch, path, post, remove } from "../api.js";
-import { bytes, count, short } from "../format.js";
+import { bytes, count, many, short, visible } from "../format.js";
 import { html, useState } from "../lib.js";
 import { address, go } from "../router.js";
-import { Asked, Badge, Confirm, Facts, Field, Foreign, FormDialog, Table, useAsked } from "../ui.js";
+import { Table } from "../table.js";
+import { Asked, Badge, Confirm, Facts, Field, Foreign, FormDialog, useAsked } from "../ui.js";
 import { GroupView } from "./group.js";
 import { Messages } from "./messages.js";
 import { OptionFields, changesOf } from "./options.js";
@@ -73,9 +74,9 @@ function Actions({ topic, again }) {
       does=${async () => {
         await remove(path("topics", name));
         go(["topics"]);
-        return `Topic ${name} is deleted.`;
+        return `Topic ${name} was deleted.`;
       }}>
-      <p>The topic goes with its ${count(topic.stats.message_count)} messages and its ${topic.groups.length} groups. This cannot be undone.</p>
+      <p>The topic, its ${many(topic.stats.message_count, "message")} and its ${many(topic.groups.length, "group")} will be deleted. This cannot be undone.</p>
     <//>`}`;
 }
 
@@ -83,12 +84,12 @@ function Purge({ topic, onClose }) {
   const [before, setBefore] = useState("");
   const [typedName, setTyped] = useState("");
   return html`
-    <${FormDialog} title="Purge topic" label="Purge" kind="danger" onClose=${onClose} disabled=${typedName !== topic.name}
+    <${FormDialog} title="Purge topic" label="Purge" kind="danger" onClose=${onClose} disabled=${typedName !== topic.name && typedName !== visible(topic.name)}
       does=${async () => {
         const { purged } = await post(`${path("topics", topic.name)}/purge`, before.trim() ? { before: before.trim() } : {});
-        return `${count(purged)} messages of ${topic.name} are deleted.`;
+        return `${many(purged, "message")} of ${topic.name} deleted.`;
       }}>
-      <p>Messages are deleted for everybody; the topic, its groups and its offsets stay. This cannot be undone.</p>
+      <p>Messages will be deleted. The topic, its groups and its offsets stay. This cannot be undone.</p>
       ${!topic.partitions.length &&
       html`<${Field} label="Before offset" hint="Empty: all ${count(topic.stats.message_count)} messages">
         <input inputmode="numeric" value=${before} onInput=${(event) => setBefore(event.target.value)} />
@@ -121,7 +122,7 @@ const GROUPS = [
   { name: "kind", title: "Kind", value: (row) => row.kind, cell: (row) => (row.kind === "queue" ? `queue, ${row.order}` : "reader") },
   { name: "filter", title: "Filter", value: (row) => row.filter ?? "", cell: (row) => row.filter && html`<code><${Foreign} text=${row.filter} /></code>` },
   { name: "lag", title: "Lag", align: "right", value: (row) => row.lag, cell: (row) => count(row.lag) },
-  { name: "paused", title: "", sort: false, cell: (row) => row.paused && html`<${Badge} kind="warn">paused<//>` },
+  { name: "paused", title: "State", value: (row) => (row.paused ? "paused" : ""), cell: (row) => row.paused && html`<${Badge} kind="warn">paused<//>` },
 ];
 
 const GroupsOfTopic = ({ topic }) => html`
@@ -145,18 +146,18 @@ function Details({ topic }) {
     <h2>Figures</h2>
     <${Facts} of=${[
       ["Topic id", topic.id],
-      ["Published since the start", count(topic.stats.published)],
-      ["Delivered since the start", count(topic.stats.delivered)],
+      ["Published since start", count(topic.stats.published)],
+      ["Delivered since start", count(topic.stats.delivered)],
       ["Publishers waiting", count(topic.stats.publishers_waiting)],
       ...drops.map(([reason, number]) => [`Dropped: ${reason}`, count(number)]),
     ]} />
     <h2>Options</h2>
     <${Asked} of=${options}>
       ${({ options: known }) => html`
-        <${Table} id="o" label="Options" rows=${known.map((one) => ({ ...one, rowKey: one.name }))} columns=${[
+        <${Table} id="o" label="Options" wrap rows=${known.map((one) => ({ ...one, rowKey: one.name }))} columns=${[
           { name: "name", title: "Option", value: (row) => row.name, cell: (row) => html`<code>${row.name}</code>` },
-          { name: "value", title: "Value", cell: (row) => html`<${Foreign} text=${String(topic.options[row.name] ?? "none")} />` },
-          { name: "meaning", title: "Meaning", cell: (row) => row.meaning, wide: true },
+          { name: "value", title: "Value", value: (row) => String(topic.options[row.name] ?? "none"), cell: (row) => html`<${Foreign} text=${String(topic.options[row.name] ?? "none")} />` },
+          { name: "meaning", title: "Meaning", value: (row) => row.meaning, cell: (row) => html`<span class="faint">${row.meaning}</span>`, wide: true },
         ]} />`}
     <//>`;
 }

@@ -5,12 +5,14 @@ import { bytes, count, short } from "../format.js";
 import { html, useState } from "../lib.js";
 import { address, go } from "../router.js";
 import { useFigures } from "../figures.js";
-import { Asked, Field, Foreign, FormDialog, Spark, Table, useAsked } from "../ui.js";
+import { Spark } from "../charts.js";
+import { Table } from "../table.js";
+import { Asked, Field, Foreign, FormDialog, useAsked } from "../ui.js";
 import { OptionFields, changesOf } from "./options.js";
 
 const COLUMNS = [
   { name: "name", title: "Topic", value: (row) => row.name, cell: (row) => html`<${Foreign} text=${row.name} />` },
-  { name: "trail", title: "5 minutes", sort: false, wide: true, cell: (row) => html`<${Spark} values=${row.trail} />` },
+  { name: "trail", title: "Last 5 min", wide: true, align: "right", hint: "messages published", value: (row) => row.trail.reduce((sum, one) => sum + one, 0), cell: (row) => html`<${Spark} values=${row.trail} />` },
   { name: "in", title: "In/s", align: "right", value: (row) => row.published, cell: (row) => short(row.published) },
   { name: "out", title: "Out/s", align: "right", value: (row) => row.delivered, cell: (row) => short(row.delivered) },
   { name: "messages", title: "Messages", align: "right", value: (row) => row.messages, cell: (row) => count(row.messages) },
@@ -40,15 +42,15 @@ function CreateTopic({ onClose }) {
   const options = useAsked((signal) => get("topic-options", undefined, signal), []);
   const [name, setName] = useState("");
   const [given, setGiven] = useState({});
-  const refused = name && !may("administer", name) ? "the key may not create this topic" : null;
+  const refused = name && !may("administer", name) ? "Your key may not create this topic." : null;
   return html`
     <${FormDialog} title="Create topic" label="Create" onClose=${onClose} wide disabled=${!name || refused}
       does=${async () => {
         await put(path("topics", name), changesOf(options.value.options, given));
         go(["topics", name]);
-        return `Topic ${name} is there.`;
+        return `Topic ${name} was created.`;
       }}>
-      <${Field} label="Name" hint="Words with dots between them: orders.eu" error=${refused}>
+      <${Field} label="Name" hint="Words separated by dots, such as orders.eu. Options can be left as they are." error=${refused}>
         <input value=${name} onInput=${(event) => setName(event.target.value)} autocomplete="off" spellcheck=${false} autofocus required />
       <//>
       <${Asked} of=${options}>
