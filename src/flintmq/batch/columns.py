@@ -117,11 +117,22 @@ class _Walker:
         return value
 
     def binary(self, items: int) -> BinaryColumn:
-        offsets = self.fixed(4 * (items + 1))
-        if self.i32(offsets):
+        # As `fixed` and `i32` have it: a message has half a dozen of these, so all is said here.
+        raw, offsets = self.raw, self.position
+        data = offsets + ((4 * (items + 1) + 7) & ~7)
+        if data > self.end:
+            raise Corrupt("a column of a record batch reaches beyond its payload")
+        (first,) = I32.unpack_from(raw, offsets)
+        (size,) = I32.unpack_from(raw, offsets + 4 * items)
+        if first:
             raise Corrupt("the offsets of a column of a record batch do not begin with 0")
-        size = self.i32(offsets + 4 * items)
-        return BinaryColumn(offsets, self.fixed(size), size)
+        if size < 0:
+            raise Corrupt("a record batch holds a negative length")
+        end = data + ((size + 7) & ~7)
+        if end > self.end:
+            raise Corrupt("a column of a record batch reaches beyond its payload")
+        self.position = end
+        return BinaryColumn(offsets, data, size)
 
 
 WIDTH_UNKNOWN, WIDTH_VARIES = -1, -2

@@ -111,7 +111,7 @@ class Broker:
         self.stage, self.commit, self.abort = staged.stage, staged.commit, staged.abort
         self.writer_topics, self.set_staged_seconds = staged.writer_topics, staged.set_seconds
 
-        requests = OpenRequests(shard, self.publish)
+        requests = OpenRequests(shard, self.publish_nowait, self.publish)
         self.request, self.reply = requests.request, requests.reply
 
         letters = LetterVerbs(shard, topics)

@@ -21,8 +21,13 @@ ADDRESS_BYTES_MAX = 64
 
 
 class OpenRequests:
-    def __init__(self, shard: Shard, publish: Callable[..., Awaitable[Receipt]]) -> None:
-        self._shard, self._publish = shard, publish
+    def __init__(
+        self,
+        shard: Shard,
+        publish_nowait: Callable[..., Receipt | Awaitable[Receipt] | None],
+        publish: Callable[..., Awaitable[Receipt]],
+    ) -> None:
+        self._shard, self._publish_nowait, self._publish = shard, publish_nowait, publish
         self._waiting: dict[str, asyncio.Future[Batch]] = {}
         shard.on_end.append(self._end)
 
@@ -44,35 +49,25 @@ class OpenRequests:
         timer = None
         if timeout is not None:
             timer = shard.clock.call_later(timeout, lambda: _fail(reply, NoReply(topic, timeout)))
-        sending = loop.create_task(
-            self._send(topic, rows, qos, reply, auto_create=auto_create, timeout=timeout)
-        )
+        sending = None
         try:
+            begun = self._publish_nowait(topic, rows, qos=qos, auto_create=auto_create)
+            if not isinstance(begun, Receipt):
+                if begun is None:  # it has to wait
+                    begun = self._publish(
+                        topic, rows, qos=qos, auto_create=auto_create, timeout=timeout
+                    )
+                sending = loop.create_task(_sent(begun, reply))
             answer = await reply
         finally:
             del self._waiting[address]
-            sending.cancel()
+            if sending is not None:
+                sending.cancel()
             if timer is not None:
                 timer.cancel()
         found = shard.topics.get(topic)
         origin = Origin(topic.partition("/")[0]) if found is None else found.origin
         return Rows([Run(answer, 0, 1, origin)])
-
-    async def _send(
-        self,
-        topic: str,
-        rows: Batch,
-        qos: int,
-        reply: asyncio.Future[Batch],
-        *,
-        auto_create: bool,
-        timeout: float | None,
-    ) -> None:
-        """Publish the request. A reply may be here before the publish is acknowledged."""
-        try:
-            await self._publish(topic, rows, qos=qos, auto_create=auto_create, timeout=timeout)
-        except FlintError as error:
-            _fail(reply, error)
 
     def _qos_for(self, topic: str) -> int | None:
         """How a request has to be published for somebody to get it; None: there is nobody."""
@@ -101,6 +96,14 @@ class OpenRequests:
             error = OutcomeUnknown("another node leads now; the reply to this request is lost")
         for waiting in list(self._waiting.values()):
             _fail(waiting, again(error))
+
+
+async def _sent(begun: Awaitable[Receipt], reply: asyncio.Future[Batch]) -> None:
+    """Wait for the receipt of a request. A reply may be here before it."""
+    try:
+        await begun
+    except FlintError as error:
+        _fail(reply, error)
 
 
 def _fail(reply: asyncio.Future[Batch], error: FlintError) -> None:
