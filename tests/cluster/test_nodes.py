@@ -11,7 +11,6 @@ from flintmq.batch import BatchBuilder
 from flintmq.engine.broker import Broker
 from flintmq.engine.host import Host
 from flintmq.errors import FlintError, InvalidRequest, NotLeader, OutcomeUnknown, StorageFailed
-from flintmq.storage import loop_syncs, lot_writer
 from flintmq.storage.filesystem import LocalFile, LocalFileSystem
 
 from ..engine.test_replicas import digest as digest_of_broker
@@ -237,21 +236,3 @@ async def test_a_directory_of_a_cluster_is_not_opened_alone(
 def digest(cluster: Cluster, id: int) -> str:
     """What a node has applied."""
     return repr(digest_of_broker(cluster.nodes[id].local))
-
-
-async def test_nodes_sync_a_lone_message_on_their_loops_where_their_disks_are_quick(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(loop_syncs, "QUICK_SECONDS", 1000.0)
-    monkeypatch.setattr(lot_writer, "QUICK_SECONDS", 1000.0)
-    async with Cluster(tmp_path, sync_on_loop=True) as cluster:
-        leader = await cluster.led()
-        syncs = [node.local.host._commit.loop_syncs for node in cluster.nodes.values()]
-        count = 0
-        while not all(one.count for one in syncs):  # the threads may be busy with the topic still
-            await publish(leader.broker, b"%d" % count)
-            count += 1
-
-        await cluster.kill(leader.id)
-
-        assert await values((await cluster.led()).broker) == [b"%d" % n for n in range(count)]

@@ -126,7 +126,7 @@ async def test_the_loop_syncs_a_lone_message_itself(
     await heard.commit.close()
 
 
-async def test_who_does_not_want_it_never_syncs_on_the_loop(
+async def test_a_member_of_a_cluster_never_syncs_on_the_loop(
     disk: SimulatedFileSystem, late_threads: type[LateThread]
 ) -> None:
     heard = await begun(disk, sync_on_loop=False)

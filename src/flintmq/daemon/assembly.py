@@ -67,7 +67,6 @@ def engine_settings(config: Config) -> dict[str, Any]:
         "producer_seconds": config.producer_seconds,
         "producer_bytes": config.max_producer_bytes,
         "slow_disk_seconds": config.slow_disk_seconds,
-        "sync_on_loop": config.sync_on_loop == "auto",
         "reclaim_seconds": config.grace_seconds,
         "scrub_bytes_per_second": config.scrub_bytes,
     }
@@ -78,7 +77,9 @@ def alone(config: Config) -> Broker:
     filesystem = LocalFileSystem(config.data_dir)
     if config.data_dir.is_dir():
         check_alone(filesystem)
-    return durable_broker(filesystem, **engine_settings(config))
+    return durable_broker(
+        filesystem, sync_on_loop=config.sync_on_loop == "auto", **engine_settings(config)
+    )
 
 
 def gate_for(config: Config) -> ApiKeyGate:

@@ -92,7 +92,7 @@ class Host:
         consumers that come back; 0 where they ended with it.
 
         `sync_on_loop`: the loop may sync a lone message itself where the disk is quick. For a
-        process that does nothing else."""
+        process that does nothing else, and never for a member of a cluster."""
         self.filesystem = filesystem
         self._policy = fsync or FsyncPolicy()
         self.log_of = log_of

@@ -83,7 +83,8 @@ class GroupCommit:
         frame_bytes_max: int = FRAME_BYTES_MAX,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`sync_on_loop`: the loop may sync a lone message itself where the disk is quick."""
+        """`sync_on_loop`: the loop may sync a lone message itself where the disk is quick. Not for
+        a member of a cluster, whose peers wait for signs of life."""
         self.journal = journal
         self.policy = policy
         self._on_durable = on_durable
