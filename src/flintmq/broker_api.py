@@ -441,8 +441,11 @@ class BrokerApi(Protocol):
         are when this is called."""
         ...
 
-    async def commit(self, writer: str, number: int, parts: Sequence[str | int]) -> list[Receipt]:
-        """Append staged parts to their topics, all in one step: a receipt for each topic."""
+    async def commit(
+        self, writer: str, number: int, parts: Sequence[str | int], *, ends: bool = False
+    ) -> list[Receipt]:
+        """Append staged parts to their topics, all in one step: a receipt for each topic. A writer
+        that `ends` stages nothing more, and is forgotten a while later."""
         ...
 
     async def abort(self, writer: str, number: int) -> None: ...

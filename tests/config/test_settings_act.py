@@ -20,7 +20,7 @@ from flintmq.daemon.assembly import http_limits_of, limits_of, slowness_of
 from flintmq.daemon.process import Daemon
 from flintmq.engine.proposer import QUEUE_BYTES_MAX
 from flintmq.engine.state.producers import PRODUCER_BYTES, PRODUCER_SECONDS
-from flintmq.engine.state.staging import STAGED_BYTES_MAX, STAGED_SECONDS, WRITER_BYTES_MAX
+from flintmq.engine.state.staging import STAGED_SECONDS
 from flintmq.errors import NotAuthenticated
 from flintmq.frontends.blip.assembly import blip_options_of
 from flintmq.frontends.blip.keys import LISTED
@@ -174,8 +174,7 @@ async def test_defaults_are_those_of_the_parts_that_heed_them(tmp_path: Path) ->
     assert config.staged_seconds == STAGED_SECONDS
     assert config.producer_seconds == PRODUCER_SECONDS
     assert config.max_producer_bytes == PRODUCER_BYTES
-    assert config.max_staged_bytes == STAGED_BYTES_MAX
-    assert config.max_staged_writer_bytes == WRITER_BYTES_MAX
+    assert (config.max_staged_bytes, config.max_staged_writer_bytes) == (None, None)
     assert config.max_decoded_bytes == FILTERED_BYTES_MAX
     assert slowness_of(config) == {
         "first_seconds": slowing.FIRST_SECONDS,

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flintmq.batch import BatchBuilder, RecordBatch
+from flintmq.batch import BatchBuilder, RecordBatch, RestingRows
 from flintmq.engine.broker import Broker
 from flintmq.engine.commands import (
     AbortStages,
@@ -23,9 +23,11 @@ from flintmq.engine.commands import (
     encode_command,
 )
 from flintmq.engine.host import durable_broker
-from flintmq.engine.state.staging import Staging
-from flintmq.errors import FlintError, InvalidRequest, NotStaged, QueueFull
+from flintmq.engine.state.staging import LARGE_BYTES, Part, Staging
+from flintmq.errors import FlintError, InvalidRequest, NotStaged, QueueFull, StorageFull
 from flintmq.model import Receipt
+from flintmq.storage.resting import batches_of
+from flintmq.storage.topic_log import TopicLog
 from flintmq.testing import Crashed, ManualClock, SimulatedFileSystem
 
 
@@ -58,6 +60,7 @@ def test_a_stage_is_the_same_after_a_way_through_the_journal() -> None:
     assert [
         (staged.topic, staged.name, staged.batch.base_offset, staged.batch.values())
         for staged in decoded.batches
+        if isinstance(staged.batch, RecordBatch)
     ] == [(1, "orders", 5, (b"a", b"bc")), (3, "bills/0", 7, (b"x" * 1000,))]
 
 
@@ -153,16 +156,20 @@ class Model:
 
 
 class Driver:
-    """A durable broker on a simulated disk, without threads: calls are carried out by steps."""
+    """A durable broker on a simulated disk, without threads: calls are carried out by steps. With
+    `large_bytes` below what is staged, a checkpoint lets go of it."""
 
-    def __init__(self, disk: SimulatedFileSystem, clock: ManualClock) -> None:
-        self.disk, self.clock = disk, clock
+    def __init__(
+        self, disk: SimulatedFileSystem, clock: ManualClock, large_bytes: int = LARGE_BYTES
+    ) -> None:
+        self.disk, self.clock, self.large_bytes = disk, clock, large_bytes
         self.broker = self._new()
 
     def _new(self) -> Broker:
         return durable_broker(
-            self.disk, clock=self.clock, checkpoint_bytes=1 << 30, journal_file_bytes=64 * 1024
-        )
+            self.disk, clock=self.clock, checkpoint_bytes=1 << 30, journal_file_bytes=64 * 1024,
+            staging=Staging(large_bytes=self.large_bytes),
+        )  # fmt: skip
 
     async def open(self) -> None:
         self.broker.host.first_file_bytes = 8192
@@ -202,9 +209,19 @@ def stored(broker: Broker, topic: str) -> list[bytes]:
     return values
 
 
-async def run_steps(steps: list[Any]) -> None:
+def values_staged(broker: Broker, part: Part) -> list[bytes]:
+    """What a part has, in memory or in a segment."""
+    values: list[bytes] = []
+    for staged in part.batches:
+        batch, store = staged.batch, broker.host.kept[0].store
+        for one in [batch] if isinstance(batch, RecordBatch) else batches_of(store, batch):
+            values += one.values()
+    return values
+
+
+async def run_steps(steps: list[Any], large_bytes: int) -> None:
     model, clock = Model(), ManualClock()
-    driver = Driver(SimulatedFileSystem(), clock)
+    driver = Driver(SimulatedFileSystem(), clock, large_bytes)
     await driver.open()
     await driver.carry_out(driver.broker.create_topic("orders", {}))
     for count, (kind, *arguments) in enumerate(steps):
@@ -235,19 +252,26 @@ async def run_steps(steps: list[Any]) -> None:
         staging = driver.broker.shard.state.staging
         assert stored(driver.broker, "orders") == model.topic
         assert {
-            (name, number): {part: staged.batches[0].batch.value(0) for part, staged in p.items()}
+            (name, number): {
+                part: values_staged(driver.broker, staged)[0] for part, staged in p.items()
+            }
             for name, writer in staging.writers.items()
             for number, p in writer.parts.items()
         } == {key: {p: value for p, (_, value) in v.items()} for key, v in model.staged.items()}
-        assert staging.size == sum(s.batch.byte_length for s in staging.staged())
+        assert staging.size == sum(part.size for _, _, _, part in staging.parts())
+        assert staging.size == sum(
+            sum(writer.sizes.values()) for writer in staging.writers.values()
+        )
         assert staging.size == sum(writer.size for writer in staging.writers.values())
     await driver.broker.close()
 
 
 @settings(max_examples=60, deadline=None)
-@given(STEPS)
-def test_staged_writes_do_what_the_model_does_across_restarts(steps: list[Any]) -> None:
-    asyncio.run(run_steps(steps))
+@given(STEPS, st.sampled_from([LARGE_BYTES, 200, 0]))
+def test_staged_writes_do_what_the_model_does_across_restarts(
+    steps: list[Any], large_bytes: int
+) -> None:
+    asyncio.run(run_steps(steps, large_bytes))
 
 
 async def script(driver: Driver, note: Callable[[str, Any], None]) -> None:
@@ -274,20 +298,20 @@ def expected(numbers: int) -> tuple[list[bytes], list[bytes]]:
     return orders, [value for value in orders for _ in range(2)]
 
 
-async def crash_after(calls: int, keep: Any) -> bool:
+async def crash_after(calls: int, keep: Any, large_bytes: int = LARGE_BYTES) -> bool:
     """Stop the disk after so many calls, reopen, and look. Whether the script came to its end."""
     disk = SimulatedFileSystem()
     disk.stop_after(calls)
     staged: list[tuple[int, str]] = []
     committed: list[tuple[int, list[Receipt]]] = []
     notes: dict[str, list[Any]] = {"staged": staged, "committed": committed}
-    driver = Driver(disk, ManualClock())
+    driver = Driver(disk, ManualClock(), large_bytes)
     ended = True
     try:
         await script(driver, lambda kind, what: notes[kind].append(what))
     except (Crashed, FlintError):
         ended = False
-    again = Driver(disk.crash(keep), ManualClock())
+    again = Driver(disk.crash(keep), ManualClock(), large_bytes)
     await again.open()
     last = again.broker.shard.state.staging.writers["job"].last if committed or staged else 0
     last = max(last, 0)
@@ -311,12 +335,148 @@ async def crash_after(calls: int, keep: Any) -> bool:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("large_bytes", [LARGE_BYTES, 0])
 @pytest.mark.parametrize("keep", ["nothing", "everything", Random(1), Random(2)])
-def test_a_crash_at_any_call_leaves_each_commit_whole_or_undone(keep: Any) -> None:
+def test_a_crash_at_any_call_leaves_each_commit_whole_or_undone(
+    keep: Any, large_bytes: int
+) -> None:
     calls = 1
-    while not asyncio.run(crash_after(calls, keep)):
+    while not asyncio.run(crash_after(calls, keep, large_bytes)):
         calls += 1
     assert calls > 50
+
+
+async def publish(driver: Driver, value: bytes) -> None:
+    publishing = driver.broker.publish(
+        "orders", rows([value]), qos=1, auto_create=True, timeout=None
+    )
+    await driver.carry_out(publishing)
+
+
+async def a_large_commit(driver: Driver) -> list[bytes]:
+    """Two parts for two topics, of several batches each, committed from segments alone."""
+    await driver.open()
+    await publish(driver, b"before")
+    for part in ("x", "y"):
+        batches = [("orders", rows([f"{part}{n}".encode(), b"z" * n])) for n in range(3)]
+        batches.insert(1, ("bills", rows([part.encode()])))
+        await driver.carry_out(driver.broker.stage("job", 1, part, batches, auto_create=True))
+    await driver.broker.host.checkpoint()
+    held = [one for *_, part in driver.broker.shard.staging.parts() for one in part.batches]
+    assert [type(one.batch) for one in held] == [RestingRows] * 4
+    await publish(driver, b"between")
+    await driver.carry_out(driver.broker.commit("job", 1, ["y", "x"]))
+    await publish(driver, b"behind")
+    parts = [
+        value
+        for part in "yx"
+        for n in range(3)
+        for value in (b"%s%d" % (part.encode(), n), b"z" * n)
+    ]
+    return [b"before", b"between", *parts, b"behind"]
+
+
+async def test_a_large_commit_is_read_from_where_it_was_staged_and_then_from_the_topic() -> None:
+    driver = Driver(SimulatedFileSystem(), ManualClock(), 0)
+    expected = await a_large_commit(driver)
+    log = driver.broker.shard.topics["orders"].log
+    assert isinstance(log, TopicLog)
+    named = driver.broker.host.kept[0].checkpoints.manifest.files()
+    (hidden,) = named - {section.file for section in log.sections}
+    assert stored(driver.broker, "orders") == expected
+
+    await driver.restart()
+    assert stored(driver.broker, "orders") == expected
+
+    await driver.broker.host.checkpoint()
+    assert stored(driver.broker, "orders") == expected
+    assert stored(driver.broker, "bills") == [b"y", b"x"]
+    assert not driver.disk.exists(hidden)
+    await driver.restart()
+    assert stored(driver.broker, "orders") == expected
+    await driver.broker.close()
+
+
+async def test_what_a_large_commit_counts_for_is_the_same_in_memory_and_on_the_disk() -> None:
+    """Retention is decided where commands are applied, on each node by itself."""
+    found = []
+    for is_written in (True, False):
+        driver = Driver(SimulatedFileSystem(), ManualClock(), 0)
+        await driver.open()
+        limits = {"retention_bytes": 1000}
+        await driver.carry_out(driver.broker.create_topic("orders", limits))
+        for part in range(4):
+            batches = [("orders", rows([b"x" * (40 * n + part) for n in range(4)]))] * 2
+            await driver.carry_out(driver.broker.stage("job", 1, part, batches, auto_create=False))
+        if is_written:
+            await driver.broker.host.checkpoint()
+        await driver.carry_out(driver.broker.commit("job", 1, [2, 0, 1, 3]))
+        log = driver.broker.shard.topics["orders"].log
+        found.append((log.first_offset, log.next_offset, log.byte_count))
+        await driver.broker.close()
+    assert found[0] == found[1]
+    assert 0 < found[0][2] <= 1000
+
+
+async def test_a_writer_that_ends_is_forgotten_after_an_hour_and_a_named_one_never() -> None:
+    clock = ManualClock()
+    driver = Driver(SimulatedFileSystem(), clock)
+    await driver.open()
+    batches = [("orders", rows([b"a"]))]
+    for writer in ("named", "unnamed"):
+        await driver.carry_out(driver.broker.stage(writer, 0, 0, batches, auto_create=True))
+        call = driver.broker.commit(writer, 0, [0], ends=writer == "unnamed")
+        (receipt,) = await driver.carry_out(call)
+    again = await driver.carry_out(driver.broker.commit("unnamed", 0, [0], ends=True))
+    assert (again[0].offset, again[0].duplicate) == (receipt.offset, True)
+
+    await clock.advance(1800)
+    await driver.broker.host.checkpoint()
+    await driver.restart()
+    await clock.advance(1801)
+    await driver.settle()
+
+    assert set(driver.broker.shard.state.staging.writers) == {"named"}
+    assert set(driver.broker.shard.staging.writers) == {"named"}
+    await driver.broker.close()
+
+
+def test_who_waits_for_how_long_is_known_without_looking_at_all_writers() -> None:
+    staging = Staging()
+    for number in range(3):
+        staging.apply(stage("job", number, "part", b"a", time=10 * number))
+    staging.apply(stage("job", 0, "other part", b"a", time=25))
+    assert staging.due(100) == 110
+    assert staging.rested_since(20) == [("job", 1), ("job", 2)]
+    staging.apply(AbortStages([("job", 1)], 30))
+    assert staging.due(100) == 120
+
+
+async def test_staging_ends_where_the_disk_does_and_goes_on_when_there_is_room() -> None:
+    driver = Driver(SimulatedFileSystem(), ManualClock(), 0)
+    await driver.open()
+    await publish(driver, b"before")
+    driver.disk.size_max = 600_000
+    parts = 0
+    while True:
+        batches = [("orders", rows([b"x" * 10_000]))]
+        try:
+            await driver.carry_out(driver.broker.stage("job", 1, parts, batches, auto_create=False))
+            if parts % 4 == 3:
+                await driver.broker.host.checkpoint()
+        except StorageFull:
+            break
+        parts += 1
+    assert parts > 20
+
+    driver.disk.size_max = None
+    await driver.clock.advance(5)
+    await driver.settle()
+    await driver.carry_out(driver.broker.abort("job", 1))
+    await driver.broker.host.checkpoint()
+    await publish(driver, b"behind")
+    assert stored(driver.broker, "orders") == [b"before", b"behind"]
+    await driver.broker.close()
 
 
 async def test_a_durable_broker_stages_for_durable_topics_only() -> None:

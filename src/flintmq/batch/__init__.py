@@ -40,3 +40,4 @@ from .record_batch import LostBatch as LostBatch
 from .record_batch import RecordBatch as RecordBatch
 from .record_batch import decode_all as decode_all
 from .record_batch import twin_of as twin_of
+from .resting import RestingRows as RestingRows

@@ -63,16 +63,20 @@ class StagedPublishing:
             writer, number, part, rows, auto_create=self._context.may_create(auto_create)
         )
 
-    async def commit(self, writer: str, number: int, parts: Sequence[str | int]) -> list[Receipt]:
+    async def commit(
+        self, writer: str, number: int, parts: Sequence[str | int], *, ends: bool = False
+    ) -> list[Receipt]:
         """Append exactly the named parts to their topics, all of them in one step, or none.
 
         Returns a receipt for each topic and partition. What else the writer has staged up to that
         number is dropped, and the number is remembered for good: the same commit again changes
         nothing and returns the same receipts, marked as duplicates (none for earlier numbers).
-        A topic that is full raises TopicFull: a commit neither waits nor drops a part of itself.
+        With `ends` the writer is forgotten after an hour (`staged_seconds`) instead: for a name
+        that is not used again. A topic that is full raises TopicFull: a commit neither waits nor
+        drops a part of itself.
         """
         self._context.check_open()
-        return await self._broker.commit(writer, number, parts)
+        return await self._broker.commit(writer, number, parts, ends=ends)
 
     async def abort(self, writer: str, number: int) -> None:
         """Drop what is staged under a number. It may be staged anew."""

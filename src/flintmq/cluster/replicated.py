@@ -215,8 +215,10 @@ class ReplicatedBroker:
             lambda broker: broker.stage(writer, number, part, batches, auto_create=auto_create)
         )
 
-    async def commit(self, writer: str, number: int, parts: Sequence[str | int]) -> list[Receipt]:
-        return await self._ask(lambda broker: broker.commit(writer, number, parts))
+    async def commit(
+        self, writer: str, number: int, parts: Sequence[str | int], *, ends: bool = False
+    ) -> list[Receipt]:
+        return await self._ask(lambda broker: broker.commit(writer, number, parts, ends=ends))
 
     async def abort(self, writer: str, number: int) -> None:
         return await self._ask(lambda broker: broker.abort(writer, number))

@@ -179,16 +179,24 @@ class Share(Number):
     what = "a share"
 
 
+@dataclass(frozen=True)
 class Bytes(Number):
     unit = "bytes"
     what = "a number of bytes (also as 64KiB, 16MiB, 1GiB)"
+    can_be_off: bool = False
     metavar = "BYTES"
     suffixes: ClassVar[Mapping[str, float]] = {
         "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40,
         "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
     }  # fmt: skip
 
+    @property
+    def allowed(self) -> str:
+        return super().allowed + (", or off" if self.can_be_off else "")
+
     def show(self, number: Any) -> str:
+        if number is None:
+            return OFF
         for name in ("TiB", "GiB", "MiB", "KiB"):
             size = int(self.suffixes[name])
             if number >= size and number % size == 0:

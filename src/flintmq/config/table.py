@@ -104,8 +104,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     staged_seconds: float = 3600.0
     producer_seconds: float = 7 * DAY
     max_producer_bytes: int = 64 * MIB
-    max_staged_bytes: int = GIB
-    max_staged_writer_bytes: int = 768 * MIB
+    max_staged_bytes: int | None = None
+    max_staged_writer_bytes: int | None = None
     max_decoded_bytes: int = MIB
 
     max_connections: int = 10_000
@@ -373,12 +373,14 @@ GROUPS: Mapping[Group, Sequence[Setting]] = {
             "producers that published longest ago are forgotten.",
         ),
         Setting(
-            "max_staged_bytes", Bytes(KIB),
-            "Maximum bytes staged and not committed, over all writers.",
+            "max_staged_bytes", Bytes(KIB, can_be_off=True),
+            "Maximum bytes staged and not committed, over all writers. `off`: as much as the "
+            "disk has room for.",
         ),
         Setting(
-            "max_staged_writer_bytes", Bytes(KIB),
-            "Maximum bytes staged and not committed by one writer.",
+            "max_staged_writer_bytes", Bytes(KIB, can_be_off=True),
+            "Maximum bytes staged and not committed by one writer. `off`: as much as the "
+            "disk has room for.",
         ),
         Setting(
             "max_decoded_bytes", Bytes(KIB, GIB),

@@ -36,7 +36,7 @@ from .shard import Shard
 from .staged_writes import StagedWrites
 from .state.memory_log import MemoryLog, TopicLogApi
 from .state.shard import ShardState
-from .state.staging import STAGED_SECONDS, Staging
+from .state.staging import STAGED_BYTES_MAX, STAGED_SECONDS, WRITER_BYTES_MAX, Staging
 from .topic_verbs import TopicVerbs
 
 if TYPE_CHECKING:
@@ -89,6 +89,9 @@ class Broker:
             refusal = InvalidRequest(
                 "the connection was not opened: `async with` it, or `await` it, before its use"
             )
+        if staging is None and host is None:
+            limits = {"writer_bytes_max": WRITER_BYTES_MAX, "staged_bytes_max": STAGED_BYTES_MAX}
+            staging = Staging(**limits)
         state = ShardState(new_log, staging or Staging())
         self.shard = shard = Shard(state, self.clock, defaults, decoder, refusal=refusal)
         self._leading = shard.topics

@@ -7,7 +7,7 @@ power cut leaves of that, there is one whole manifest, and everything it refers 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, NamedTuple, ParamSpec, TypeVar
 
 import msgspec
 
-from ..batch import RecordBatch
+from ..batch import RecordBatch, RestingRows
 from ..clock import Timer
 from ..errors import FlintError, StorageFailed, StorageFull
 from ..groups.offset_set import OffsetSet
 from ..storage.manifest import Manifest, ManifestStore, TopicRecord
+from ..storage.resting import batches_of
 from ..storage.scrub import FoundDamage
 from ..storage.segment_store import SegmentStore
 from ..storage.segments import Section, SegmentWriter, cause_of, is_damage, joined
@@ -44,6 +45,9 @@ T = TypeVar("T")
 
 OWN_SEGMENT_BYTES = 256 * 1024
 """Topics with less than this to flush share a segment."""
+
+OWN_SEGMENT_BYTES_MAX = 256 << 20
+"""About how large a segment becomes at most: a large commit is written to several."""
 
 SHARED_SECTIONS_MAX = 8
 """How many small sections a topic has before they are written anew as one."""
@@ -250,7 +254,8 @@ class Checkpoints:
             definitions=state.definitions.all(),
             last_definition=state.definitions.last_version,
         )
-        self._plan = CheckpointPlan(head, state.staging.copy(), state.changed.copy(), state.changed)
+        staging, fresh = state.staging.copy(), list(state.staging.fresh)
+        self._plan = CheckpointPlan(head, staging, fresh, state.changed.copy(), state.changed)
         state.changed, state.noted = set(), set()
         return self._plan
 
@@ -297,7 +302,7 @@ class Checkpoints:
         """In a thread: segments, then the manifest that refers to them."""
         first_file, filesystem = self.next_file, self._files
         try:
-            staged_file = write_staged(plan.staging, self.new_segment)
+            staged_file = write_staged(plan.staging, plan.fresh, self.new_segment)
             if staged_file is not None:
                 filesystem.sync_directory(SEGMENTS)
             stages = states_of(plan.staging, staged_file)
@@ -332,10 +337,10 @@ class Checkpoints:
 
     def _write_segments(
         self, flushes: list[Flush]
-    ) -> tuple[dict[int, Section], dict[int, int], list[FoundDamage]]:
-        """The sections by topic, how many earlier ones each takes the place of, and what of those
-        was found damaged: then it takes the place of none."""
-        sections: dict[int, Section] = {}
+    ) -> tuple[dict[int, list[Section]], dict[int, int], list[FoundDamage]]:
+        """The new sections by topic, how many earlier ones the first takes the place of, and what
+        of those was found damaged: then it takes the place of none."""
+        sections: dict[int, list[Section]] = {}
         merged: dict[int, int] = {}
         garbage: dict[int, int] = {}
         all_found: list[FoundDamage] = []
@@ -353,19 +358,29 @@ class Checkpoints:
                     writer = own = self.new_segment()
                 else:
                     writer = shared = shared or self.new_segment()
-                gone = flush.gone or OffsetSet()
-                thinner = Thinner(writer, flush.topic, gone, FIRST_LEFT_MAX)
-                for batch in joined([*earlier, *flush.tail], CHUNK_ROWS, CHUNK_BYTES):
-                    thinner.add(batch)
-                thinner.end()
-                garbage[flush.topic] = thinner.garbage
+                batches = joined(
+                    self._in_memory([*earlier, *flush.tail]), CHUNK_ROWS, CHUNK_BYTES
+                )
+                if flush.gone is not None:
+                    thinner = Thinner(writer, flush.topic, flush.gone, FIRST_LEFT_MAX)
+                    for batch in batches:
+                        thinner.add(batch)
+                    thinner.end()
+                    garbage[flush.topic] = thinner.garbage
+                else:
+                    for batch in batches:
+                        if writer is own and own.size >= OWN_SEGMENT_BYTES_MAX:
+                            _note_sections(sections, own.seal())
+                            writer = own = self.new_segment()
+                        writer.add(flush.topic, batch)
                 if writer is own:
-                    sections.update(writer.seal())
+                    _note_sections(sections, own.seal())
             if shared is not None:
-                sections.update(shared.seal())
+                _note_sections(sections, shared.seal())
             for flush in flushes:
                 if flush.gone is not None:
-                    section = sections[flush.topic] = flush.whole(sections[flush.topic])
+                    section = flush.whole(sections[flush.topic][0])
+                    sections[flush.topic] = [section]
                     self._rewriter.written(section, flush.gone, garbage[flush.topic])
         finally:
             for opened in (own, shared):
@@ -374,6 +389,16 @@ class Checkpoints:
         if flushes:
             self._files.sync_directory(SEGMENTS)
         return sections, merged, all_found
+
+    def _in_memory(self, tail: list[RecordBatch | RestingRows]) -> Iterator[RecordBatch]:
+        """The batches of a tail, one by one: those of a large commit are read from where they were
+        staged."""
+        with closing(SegmentStore(self._files, files_max=2, bytes_max=1)) as store:
+            for rows in tail:
+                if isinstance(rows, RestingRows):
+                    yield from batches_of(store, rows)
+                else:
+                    yield rows
 
     def new_segment(self) -> SegmentWriter:
         number, self.next_file = self.next_file, self.next_file + 1
@@ -415,9 +440,10 @@ class Checkpoints:
                 logs[one.topic].rewritten(one.old, one.new)
         while plan.flushes:
             flush = plan.flushes.pop()
-            section = done.sections.get(flush.topic)
-            if section is not None and flush.topic in by_id:
-                flush.log.flushed(section, done.merged.get(flush.topic, 0))
+            replaced = done.merged.get(flush.topic, 0)
+            for section in done.sections.get(flush.topic, ()) if flush.topic in by_id else ():
+                flush.log.flushed(section, replaced)
+                replaced = 0
             await pace.step_aside()
         put = {one.new.file for _, one in plan.mended}
         stale = [one.new.file for one in self._mended if one.new.file not in put]
@@ -425,7 +451,9 @@ class Checkpoints:
         for found in done.found:
             self._host.damages.found(found, self._kept)
         if done.staged_file is not None:
-            note_written(plan.staging, done.staged_file)
+            staging, view = self._shard.state.staging, self._shard.staging
+            note_written(staging, view, plan.fresh, plan.staging, done.staged_file)
+            del staging.fresh[: len(plan.fresh)]
         self.forget_obsolete()
         self.litter += stale  # what was damaged is gone by itself
 
@@ -445,7 +473,7 @@ class Checkpoints:
 class Flush(NamedTuple):
     topic: int
     log: TopicLog
-    tail: list[RecordBatch]
+    tail: list[RecordBatch | RestingRows]
     merge: int
     merged: list[Section]
     gone: OffsetSet | None
@@ -468,6 +496,7 @@ class CheckpointPlan:
 
     head: Manifest
     staging: Staging
+    fresh: list[tuple[str, int, str]]
     due: set[int]
     """The topics whose states are not taken yet."""
     changed: set[int]
@@ -480,7 +509,7 @@ class CheckpointPlan:
 
 
 class WrittenFiles(NamedTuple):
-    sections: dict[int, Section]
+    sections: dict[int, list[Section]]
     merged: dict[int, int]
     found: list[FoundDamage]
     staged_file: str | None
@@ -528,10 +557,15 @@ def _with_rewritten(state: TopicRecord, rewritten: list[Rewritten]) -> TopicReco
 
 
 def _with_section(
-    state: TopicRecord, sections: dict[int, Section], merged: dict[int, int]
+    state: TopicRecord, sections: dict[int, list[Section]], merged: dict[int, int]
 ) -> TopicRecord:
-    section = sections.get(state.id)
-    if section is None:
+    added = sections.get(state.id)
+    if added is None:
         return state
     kept = state.sections[: len(state.sections) - merged.get(state.id, 0)]
-    return msgspec.structs.replace(state, sections=[*kept, section])
+    return msgspec.structs.replace(state, sections=[*kept, *added])
+
+
+def _note_sections(found: dict[int, list[Section]], sealed: Iterable[tuple[int, Section]]) -> None:
+    for topic, section in sealed:
+        found.setdefault(topic, []).append(section)

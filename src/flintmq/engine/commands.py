@@ -24,7 +24,7 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from ..batch import BatchBuilder, RecordBatch
+from ..batch import BatchBuilder, RecordBatch, RestingRows
 from ..cluster_model import NodeEntry
 from ..errors import Corrupt, UnsupportedFormat
 from ..group_model import Order, Ranges
@@ -95,6 +95,12 @@ class CommitStage(msgspec.Struct, frozen=True, tag="commit_stage", array_like=Tr
     number: int
     parts: list[str]
     places: list[CommitPlace]
+    evenly: bool = False
+    """Rows count for as much as the others of their part and topic: they are many, and not in the
+    memory of every node."""
+    ended: int = 0
+    """When the writer said that it stages nothing more, and is to be forgotten a while later; 0: it
+    did not."""
 
 
 class AbortStages(msgspec.Struct, frozen=True, tag="abort_stages", array_like=True):
@@ -279,11 +285,12 @@ class Appends(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class StagedBatch:
-    """A batch of the hidden log, where its base offset and time are those of the stage."""
+    """A batch of the hidden log, or a run of them. Base offset and time are those of the stage."""
 
     topic: int
     name: str
-    batch: RecordBatch
+    batch: RecordBatch | RestingRows
+    """Of a large writer, what a checkpoint has written is not in memory any more."""
     file: str | None = None
     """The segment that holds it, once a checkpoint has written it."""
     damage: str = ""
@@ -354,12 +361,15 @@ def encode_command(command: Command) -> Sequence[Buffer]:
         return _encode(_ROWS, 1, command[:3], command.batches)
     if isinstance(command, Stage):
         topics = [(staged.topic, staged.name) for staged in command.batches]
-        batches = [staged.batch for staged in command.batches]
+        batches = [one.batch for one in command.batches if isinstance(one.batch, RecordBatch)]
+        assert len(batches) == len(topics), "what is staged is in memory"
         return _encode(_STAGE, 0, (*command[:4], topics), batches)
     if isinstance(command, Move):
         assert isinstance(command.batch, RecordBatch), "the journal has batches only"
         return _encode(_MOVE, 0, command[:5], (command.batch,))
     level = _LEVELS.get(type(command), 0)
+    if isinstance(command, CommitStage) and command.evenly:
+        level = 3
     return (_KIND.pack(_STRUCT, level), msgspec.msgpack.encode(command))
 
 

@@ -17,6 +17,7 @@ from ..storage.group_commit import GroupCommit
 from ..storage.group_files import files_of
 from ..storage.journal import Journal
 from ..storage.manifest import Manifest
+from ..storage.resting import batches_of
 from ..storage.segment_store import SegmentStore
 from ..storage.topic_log import Damage, TopicLog
 from .checkpoints import Checkpoints
@@ -40,6 +41,7 @@ class KeptShard:
         self.host, self.group, self.shard, self.clock = host, group, shard, clock
         self.files = files_of(host.filesystem, group)
         self.store = SegmentStore(self.files)
+        shard.state.read_resting = lambda rows: batches_of(self.store, rows)
         self.log = host.log_of(group)
         self.checkpoints = Checkpoints(host, self)
         self.manifest: Manifest | None = None

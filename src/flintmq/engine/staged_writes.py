@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
 
-from ..batch import RecordBatch, twin_of
+from ..batch import RecordBatch, RestingRows, twin_of
 from ..broker_api import Batches
 from ..clock import Timer
 from ..errors import InvalidRequest, TopicDeleted
 from ..model import Receipt
 from .commands import AbortStages, CommitPlace, CommitStage, Stage, StagedBatch
+from .deciding import check_sizes
 from .proposer import wait_for
 from .shard import Shard
 from .state.staging import check_writer, part_name, part_names
@@ -35,6 +36,8 @@ class StagedWrites:
                     f"topic {topic.name!r} is one in memory; a durable broker stages for durable "
                     "topics only"
                 )
+        turns = {id: turn for turn, id in enumerate(dict.fromkeys(topic.id for topic, _ in found))}
+        found.sort(key=lambda pair: turns[pair[0].id])  # what is for a topic lies together
         sealed = [
             StagedBatch(
                 topic.id,
@@ -43,6 +46,9 @@ class StagedWrites:
             )
             for topic, rows in found
         ]
+        for (topic, _), staged in zip(found, sealed, strict=True):
+            if isinstance(staged.batch, RecordBatch):
+                check_sizes(topic.state, staged.batch)
         shard.proposer.check_room()
         await shard.proposer.wait_room()
         shard.check_open()
@@ -53,12 +59,15 @@ class StagedWrites:
         shard.staging.check_room(writer, number, name, size)
         now_ms, offset = shard.clock.now_ms(), shard.staging.next_offset
         for staged in sealed:
+            assert isinstance(staged.batch, RecordBatch)
             staged.batch.stamp(offset, now_ms)
             offset += staged.batch.row_count
         await self._change(Stage(writer, number, name, now_ms, sealed))
         self.arm()
 
-    async def commit(self, writer: str, number: int, parts: Sequence[str | int]) -> list[Receipt]:
+    async def commit(
+        self, writer: str, number: int, parts: Sequence[str | int], *, ends: bool = False
+    ) -> list[Receipt]:
         check_writer(writer, number)
         names, shard = part_names(parts), self._shard
         async with shard.deciding():
@@ -68,8 +77,10 @@ class StagedWrites:
             await shard.proposer.wait_applied()
             places = shard.staging.places(writer, number)
             return [self._receipt(place, True) for place in places]
-        by_topic: dict[int, list[RecordBatch]] = {}
+        by_topic: dict[int, list[RecordBatch | RestingRows]] = {}
+        evenly = False
         for staged in shard.staging.find(writer, number, names):
+            evenly = evenly or isinstance(staged.batch, RestingRows)
             if staged.topic not in shard.by_id:
                 raise TopicDeleted(staged.name.partition("/")[0])
             by_topic.setdefault(staged.topic, []).append(staged.batch)
@@ -82,7 +93,11 @@ class StagedWrites:
             offset, time = topic.place(batches, now_ms)
             count = sum(batch.row_count for batch in batches)
             placed.append(CommitPlace(id, topic.name, offset, count, time))
-        await self._change(CommitStage(writer, number, names, placed))
+        is_durable = not shard.proposer.is_instant
+        evenly = evenly or (is_durable and shard.staging.is_large(writer, number))
+        ended = now_ms if ends else 0
+        await self._change(CommitStage(writer, number, names, placed, evenly, ended))
+        self.arm()
         return [self._receipt(place, False) for place in placed]
 
     async def abort(self, writer: str, number: int) -> None:

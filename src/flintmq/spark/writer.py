@@ -44,7 +44,8 @@ def batch_writer(given: Mapping[str, str], schema: Any, overwrite: bool) -> Batc
     options = write_options(given, streams=False)
     names = _checked_columns(schema, options)
     line_to(options.settings)  # fail before any task starts if there is no broker
-    job = WriteJob(f"spark/{options.transaction or uuid.uuid4()}", options.version)
+    name = options.transaction or uuid.uuid4()
+    job = WriteJob(f"spark/{name}", options.version, ends=options.transaction is None)
     return BatchWriter(options, names, job)
 
 
@@ -136,7 +137,7 @@ def commit_all(options: WriteOptions, messages: Sequence[WriterCommitMessage | N
     if not pieces:
         return
     line = line_to(options.settings, patient=True)
-    receipts = line.run(line.broker.commit(job.name, job.number, pieces))
+    receipts = line.run(line.broker.commit(job.name, job.number, pieces, ends=job.ends))
     if not receipts:
         raise InvalidRequest(_too_old(options, job))
     topics = sorted({receipt.topic.partition("/")[0] for receipt in receipts})

@@ -32,6 +32,8 @@ class WriteJob:
 
     name: str
     number: int
+    ends: bool = False
+    """Whether nothing comes after it under that name."""
 
 
 @dataclass(frozen=True)

@@ -112,12 +112,16 @@ class TopicRecord(msgspec.Struct, frozen=True, array_like=True):
 
 
 class StagedState(msgspec.Struct, frozen=True, array_like=True):
-    """A staged batch: where it is to go, and where it lies in the hidden log."""
+    """A staged batch: where it is to go, and where it lies in the hidden log. Or a run of them,
+    with so many rows, which count for so many bytes."""
 
     topic: int
     name: str
     file: str
     offset: int
+    rows: int = 0
+    """0: it is one batch."""
+    size: int = 0
 
 
 class PartState(msgspec.Struct, frozen=True, array_like=True):
@@ -135,6 +139,8 @@ class WriterState(msgspec.Struct, frozen=True, array_like=True):
     last: int
     places: list[Any]
     parts: list[PartState]
+    ended: int = 0
+    """When it was said to end; 0: it was not."""
 
     def files(self) -> set[str]:
         return {batch.file for part in self.parts for batch in part.batches}

@@ -106,6 +106,10 @@ class SegmentWriter:
         self._checksum = 0
         self._control: list[bytes] = []
 
+    @property
+    def size(self) -> int:
+        return self._position + self._pending_bytes
+
     def add(self, topic: int, batch: RecordBatch) -> None:
         """Append a stamped batch. The batches of a topic come in order, without a gap."""
         at = self._position + self._pending_bytes
@@ -282,6 +286,14 @@ class Segment:
     def entry_at(self, topic: int, offset: int) -> BatchEntry:
         """The batch that holds an offset."""
         return self._by_topic[topic][bisect_right(self._bases[topic], offset) - 1]
+
+    def between(self, topic: int, start: int, stop: int) -> list[BatchEntry]:
+        """The batches of a topic from one that begins at `start` up to one that ends at `stop`."""
+        entries, bases = self._by_topic.get(topic, []), self._bases.get(topic, [])
+        found = entries[bisect_left(bases, start) : bisect_left(bases, stop)]
+        if not found or found[0].base != start or found[-1].next != stop:
+            raise self._corrupt(f"does not hold offsets {start} to {stop - 1} as it should")
+        return found
 
     def entry_or_hole(self, topic: int, offset: int, section: Section) -> BatchEntry | HoleBatch:
         """The batch that holds an offset, or the hole that compaction has left there."""

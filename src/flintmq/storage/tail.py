@@ -1,14 +1,15 @@
 """The end of a durable topic, in memory: what the journal has and no segment yet.
 
-Batches stay as they came. Rows that came one by one are joined, and become a batch when there are
-enough of them, when a batch follows, or when a checkpoint takes what there is.
+Batches stay as they came; of a large commit there is only where the rows lie. Rows that came one by
+one are joined, and become a batch when there are enough of them, when a batch follows, or when a
+checkpoint takes what there is.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 
-from ..batch import BatchBuilder, DecodeCache, RecordBatch
+from ..batch import BatchBuilder, DecodeCache, RecordBatch, RestingRows
 from ..loop.disposal import let_go
 
 OPEN_ROWS_MAX = 1024
@@ -24,7 +25,7 @@ class Tail:
 
     def __init__(self, cache: DecodeCache) -> None:
         self._cache = cache
-        self.all: list[StoredRows] = []
+        self.all: list[StoredRows | RestingRows] = []
         self._bases: list[int] = []
         self.open: BatchBuilder | None = None
         """The last of them, while rows are joined there."""
@@ -32,20 +33,20 @@ class Tail:
     def holds(self, offset: int) -> bool:
         return bool(self._bases) and offset >= self._bases[0]
 
-    def locate(self, offset: int) -> tuple[StoredRows, int, int]:
-        """The batch that holds `offset`, the row there, and the row behind the batch's last."""
-        rows = self.all[bisect_right(self._bases, offset) - 1]
-        return rows, offset - rows.base_offset, rows.row_count
+    def at(self, offset: int) -> StoredRows | RestingRows:
+        """What holds `offset`."""
+        return self.all[bisect_right(self._bases, offset) - 1]
 
-    def at_time(self, time_ms: int) -> StoredRows | None:
+    def at_time(self, time_ms: int) -> StoredRows | RestingRows | None:
         """The first whose last row was appended then or later."""
         at = bisect_left(self.all, time_ms, key=lambda rows: rows.time(rows.row_count - 1))
         return self.all[at] if at < len(self.all) else None
 
-    def append(self, batch: RecordBatch) -> None:
+    def append(self, batch: RecordBatch | RestingRows) -> None:
         if self.open is not None:
             self.close()
-        batch.cache = self._cache
+        if isinstance(batch, RecordBatch):
+            batch.cache = self._cache
         self.all.append(batch)
         self._bases.append(batch.base_offset)
 
@@ -67,13 +68,13 @@ class Tail:
         self._cache.keep(batch, tuple(rows.values()))
         self.all[-1] = batch
 
-    def batches(self, first: int) -> list[RecordBatch]:
+    def batches(self, first: int) -> list[RecordBatch | RestingRows]:
         """What there is from an offset on, to be written to a segment."""
         self.close()
         return [
             rows
             for rows in self.all
-            if isinstance(rows, RecordBatch) and rows.base_offset + rows.row_count > first
+            if not isinstance(rows, BatchBuilder) and rows.base_offset + rows.row_count > first
         ]
 
     def written(self, before: int) -> None:
@@ -93,7 +94,7 @@ class Tail:
     def clear(self) -> None:
         let_go(self._forget(len(self.all)))
 
-    def _forget(self, count: int) -> list[StoredRows]:
+    def _forget(self, count: int) -> list[StoredRows | RestingRows]:
         if count == len(self.all):
             self.open = None
         gone = self.all[:count]

@@ -25,9 +25,11 @@ from ..batch import (
     DecodeCache,
     HoleBatch,
     RecordBatch,
+    RestingRows,
 )
 from ..errors import Corrupt, FlintError
 from .loading import ENOUGH_BATCHES, ENOUGH_BYTES, Load, NotLoaded
+from .resting import outlines, resting_batch, resting_outline, without_columns
 from .segment_store import SegmentStore
 from .segments import BatchEntry, Section, Segment, cause_of, is_damage
 from .sizes import Sizes
@@ -98,6 +100,8 @@ class TopicLog:
         self.sections: list[Section] = []
         self._section_bases: list[int] = []
         self._tail = Tail(cache)
+        self._placed: RecordBatch | None = None
+        """The last that was read of rows of a large commit."""
 
     def restore(
         self,
@@ -158,6 +162,19 @@ class TopicLog:
         self.last_time = max(self.last_time, batch.time(batch.row_count - 1))
         return batch.base_offset
 
+    def append_evenly(self, batches: Sequence[RecordBatch | RestingRows]) -> None:
+        """Add stamped batches, or what stands for them, all of whose rows count for as much."""
+        begin, size = self.next_offset, 0
+        for batch in batches:
+            assert batch.base_offset == self.next_offset, "offsets follow each other without a gap"
+            self._tail.append(batch)
+            self.next_offset += batch.row_count
+            size += batch.size(0, batch.row_count)
+            self.last_time = max(self.last_time, batch.time(batch.row_count - 1))
+        rows = self.next_offset - begin
+        self.sizes.append(rows, size, _evenly(rows, size))
+        self.byte_count += size
+
     def append_value(self, value: bytes, now_ms: int) -> int:
         raise AssertionError("what is durable goes through the journal")
 
@@ -176,8 +193,8 @@ class TopicLog:
                 tail.close()
         self.next_offset = offset
 
-    def tail(self) -> list[RecordBatch]:
-        """The batches that are in no segment yet, as far as they are still needed."""
+    def tail(self) -> list[RecordBatch | RestingRows]:
+        """The batches that are in no segment of the topic yet, as far as they are still needed."""
         return self._tail.batches(self.first_offset)
 
     def flushed(self, section: Section, replaced: int = 0) -> None:
@@ -223,7 +240,10 @@ class TopicLog:
         if self.damaged and (known := self.damage_at(offset)) is not None:
             raise known.error(self._name)
         if self._tail.holds(offset):
-            return self._tail.locate(offset)
+            rows = self._tail.at(offset)
+            if isinstance(rows, RestingRows):
+                rows = self._resting(rows, offset, waits, ahead)
+            return rows, offset - rows.base_offset, rows.row_count
         section = self._section(offset)
         entry = self._index(section, waits).entry_or_hole(self._topic, offset, section)
         if isinstance(entry, HoleBatch):
@@ -234,18 +254,35 @@ class TopicLog:
             self._raise_damage(error, entry.base, entry.next, section.file)
         return batch, offset - batch.base_offset, batch.row_count
 
+    def _resting(self, rows: RestingRows, offset: int, waits: bool, ahead: int) -> RecordBatch:
+        try:
+            batch = resting_batch(self._store, rows, offset, waits=waits, ahead=ahead)
+        except FlintError as error:
+            base = rows.base_offset
+            self._raise_damage(error, base, base + rows.row_count, rows.file)
+        known = self._placed
+        if known is None or known.body is not batch.body or known.base_offset != batch.base_offset:
+            self._placed = known = batch
+        return known  # with what was decoded of it
+
     def load(self, offset: int, *, is_further: bool = True) -> Load | None:
         """What has to be waited for before `locate` reads no disk, there and (`is_further`) a
         little further; None if nothing. Raises what keeps it from being read for now; damage is
         left to the one who reads."""
         offset, size, count = max(offset, self.first_offset), 0, 0
         try:
-            while offset < self.next_offset and not self._tail.holds(offset):
+            while offset < self.next_offset:
+                in_tail = self._tail.holds(offset)
+                if in_tail and not isinstance(self._tail.at(offset), RestingRows):
+                    break
                 batch, _, _ = self.locate_nowait(offset)
                 if not is_further:
                     break
-                if isinstance(batch, HoleBatch):
+                if in_tail or isinstance(batch, HoleBatch):
                     offset = batch.base_offset + batch.row_count
+                    size += len(batch.body) if isinstance(batch, RecordBatch) else 0
+                    if size >= ENOUGH_BYTES:
+                        break
                     continue
                 section = self._section(offset)
                 run = self._index(section, False).run(self._topic, batch.base_offset, ENOUGH_BYTES)
@@ -345,8 +382,13 @@ class TopicLog:
         None as the first where they are plain, or cannot be read. No payload is read. Unless it
         `waits`, it raises NotLoaded where the disk has to be asked."""
         if self._tail.holds(offset):
-            batch, row, stop = self._tail.locate(offset)
-            return batch if batch.columns & NOT_PLAIN else None, row, stop
+            rows = self._tail.at(offset)
+            if isinstance(rows, RestingRows) and rows.columns & NOT_PLAIN:
+                rows = resting_outline(self._store, rows, offset, waits=waits)
+            control = None if isinstance(rows, RestingRows) else rows
+            if control is not None and not control.columns & NOT_PLAIN:
+                control = None
+            return control, offset - rows.base_offset, rows.row_count
         section = self._section(offset)
         if section.columns & NOT_PLAIN:
             with suppress(Corrupt):
@@ -363,7 +405,10 @@ class TopicLog:
         `waits`, else NotLoaded: of what cannot be read, all messages are taken to be as young as
         the last, and to have no expiry of their own unless the control columns say so."""
         if self._tail.holds(offset):
-            return self._tail.locate(offset)
+            rows = self._tail.at(offset)
+            if isinstance(rows, RestingRows):
+                rows = resting_outline(self._store, rows, offset, waits=waits)
+            return rows, offset - rows.base_offset, rows.row_count
         section = self._section(offset)
         base, next, time = section.base, section.next, section.last_time
         control: StoredRows | None = None
@@ -378,10 +423,7 @@ class TopicLog:
             if entry.columns & NOT_PLAIN:
                 control = self._control(section, entry, waits=waits)
         if control is None or control.columns & TIMES:
-            control = RecordBatch(
-                columns=0, row_count=next - base, body=b"", control_length=0, payload_length=0,
-                raw_length=0, base_offset=base,
-            )  # fmt: skip
+            control = without_columns(base, next - base)
         control.append_time = time
         return control, offset - base, next - base
 
@@ -403,8 +445,10 @@ class TopicLog:
                     due_ms = control.deliver_at(row)
                     if due_ms > now_ms and entry.base + row >= self.first_offset:
                         yield due_ms, entry.base + row, control.priority(row)
-        for batch in self._tail.all:
-            if batch.columns & DELIVER_AT:
+        for rows in self._tail.all:
+            if not rows.columns & DELIVER_AT:
+                continue
+            for batch in outlines(self._store, rows) if isinstance(rows, RestingRows) else [rows]:
                 for row in range(max(0, self.first_offset - batch.base_offset), batch.row_count):
                     if (due_ms := batch.deliver_at(row)) > now_ms:
                         yield due_ms, batch.base_offset + row, batch.priority(row)
@@ -437,7 +481,8 @@ class TopicLog:
             entry = self._index(self.sections[at]).entry_at_time(self._topic, time_ms)
             if entry is not None:
                 return self.locate(entry.base)[0]
-        return self._tail.at_time(time_ms)
+        rows = self._tail.at_time(time_ms)
+        return self.locate(rows.base_offset)[0] if isinstance(rows, RestingRows) else rows
 
     # --- dropping
 

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ...batch import BatchBuilder, RecordBatch
+from ...batch import BatchBuilder, RecordBatch, RestingRows
 from ...broker_api import Placed
 from ...errors import FlintError
 from ...model import Receipt
@@ -187,7 +187,7 @@ class PublishIntake:
         self.seconds = Histogram(PUBLISH_SECONDS)
         return self.seconds
 
-    def place(self, batches: Sequence[RecordBatch], now_ms: int) -> tuple[int, int]:
+    def place(self, batches: Sequence[RecordBatch | RestingRows], now_ms: int) -> tuple[int, int]:
         """Decide where these go: offset and time."""
         self.propose_gathered()  # it has its place before these
         self._view.is_proposed(sum(batch.size(0, batch.row_count) for batch in batches))

@@ -18,6 +18,7 @@ from ...batch import (
     OBJECTS,
     PRODUCER,
     RecordBatch,
+    RestingRows,
     RowSource,
     slice_batch,
 )
@@ -289,14 +290,18 @@ class LeadingTopic:
             why += f" (waited {waited:g} s)"
         return TopicFull(self.name, limit_of(self.state, self.view, count), why)
 
-    def check_fits(self, batches: Sequence[RecordBatch]) -> None:
+    def check_fits(self, batches: Sequence[RecordBatch | RestingRows]) -> None:
         """Raise unless all of these can be taken in right now. A commit never waits or drops."""
+        is_resting = False
         for batch in batches:
-            check_sizes(self.state, batch)
+            if isinstance(batch, RestingRows):
+                is_resting = True
+            else:
+                check_sizes(self.state, batch)
         count = sum(batch.row_count for batch in batches)
         size = sum(batch.size(0, batch.row_count) for batch in batches)
         for feed in self.feeds:
-            if feed.refuses and not feed.has_room(count):
+            if feed.refuses and (count > feed.capacity if is_resting else not feed.has_room(count)):
                 raise feed.full()
         if self.state.drops_oldest:
             last = batches[-1].row_count - 1
@@ -306,7 +311,7 @@ class LeadingTopic:
             if not has_room(self.state, self.view, count, size):
                 raise self.full(count)
 
-    def place(self, batches: Sequence[RecordBatch], now_ms: int) -> tuple[int, int]:
+    def place(self, batches: Sequence[RecordBatch | RestingRows], now_ms: int) -> tuple[int, int]:
         """Decide where these go: offset and time."""
         if self.proposer.is_instant:
             return self.log.next_offset, max(now_ms, self.log.last_time)
@@ -338,6 +343,44 @@ class LeadingTopic:
         if self.compacting.is_on:
             self.compacting.appended()
         self.bell.ring()
+
+    def appended_evenly(
+        self, batches: Sequence[RecordBatch | RestingRows], offset: int, count: int, size: int
+    ) -> None:
+        """A part of a large commit. What of it is not in memory, only those live feeds get that
+        refuse what they have no room for; for others it is more than they hold."""
+        self.published.add(count, self.log.last_time, size)
+        self.view.applied(None, 0, size)
+        columns = 0
+        for rows in batches:
+            columns |= rows.columns
+        if columns & EXPIRY and not self.expiry_seen:
+            self._saw_expiry()
+            self.sweeping.rearm()
+        has_feeds = self.known_feeds or self.board.version != self.feeds_version
+        if columns & DELIVER_AT or has_feeds:
+            self._hand_on_staged(batches)
+        if not self.sweeping.is_armed and (self.may_expire or self.age_ms is not None):
+            self.sweeping.arm()
+        if self.compacting.is_on:
+            self.compacting.appended()
+        self.bell.ring()
+
+    def _hand_on_staged(self, batches: Sequence[RecordBatch | RestingRows]) -> None:
+        for rows in batches:
+            offset, end = rows.base_offset, rows.base_offset + rows.row_count
+            if isinstance(rows, RecordBatch):
+                self._hand_on(rows, rows.append_time, offset)
+                continue
+            refusing = any(feed.refuses for feed in self.feeds)
+            if not (rows.columns & DELIVER_AT or refusing):
+                self.drops["feed"] += rows.row_count * len(self.feeds)
+                continue
+            while offset < end:
+                batch = self.log.locate(offset)[0]
+                assert isinstance(batch, RecordBatch)
+                self._hand_on(batch, rows.append_time, offset)
+                offset += batch.row_count
 
     def appended_rows(
         self, offset: int, count: int, size: int, producer: str | None, sequence: int

@@ -24,6 +24,7 @@ from ...batch import (
     DecodeCache,
     HoleBatch,
     RecordBatch,
+    RestingRows,
     RowSource,
     hole,
 )
@@ -63,6 +64,7 @@ class TopicLogApi(Protocol):
         ...
 
     def append(self, rows: BatchBuilder | RecordBatch, now_ms: int) -> int: ...
+    def append_evenly(self, batches: Sequence[RecordBatch | RestingRows]) -> None: ...
     def append_value(self, value: bytes, now_ms: int) -> int: ...
     def append_values(self, values: list[bytes], now_ms: int, content_type: str | None) -> None: ...
     def locate(self, offset: int) -> tuple[RowSource, int, int]: ...
@@ -131,6 +133,9 @@ class MemoryLog:
         self.byte_count += rows.byte_count
         self.next_offset = base + count
         return base
+
+    def append_evenly(self, batches: Sequence[RecordBatch | RestingRows]) -> None:
+        raise AssertionError("a large commit is one of a broker on the disk")
 
     def append_values(self, values: list[bytes], now_ms: int, content_type: str | None) -> None:
         """Add a few messages that are nothing but their values and one content type."""

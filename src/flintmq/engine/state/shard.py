@@ -13,10 +13,11 @@ in here and in the command.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import groupby
 from typing import Any, Protocol
 
-from ...batch import twin_of
+from ...batch import RecordBatch, RestingRows, twin_of
 from ...cluster_model import NodeEntry
 from ...model import TopicOptions
 from ..commands import (
@@ -36,6 +37,7 @@ from ..commands import (
     Move,
     SetNodes,
     Stage,
+    StagedBatch,
     TopicChange,
     topics_of,
 )
@@ -75,6 +77,9 @@ class ShardState:
         """The nodes of the cluster, removed ones too; of a broker alone there are none."""
         self.on_nodes: Callable[[], object] | None = None
         """Told when they change."""
+        self.read_resting: Callable[[RestingRows], Iterable[RecordBatch]] = _cannot_read
+        """Reads staged rows of which each counts for itself: where they were a large number's once,
+        and were replaced by fewer."""
         self.observer: ShardObserver | None = None
         self.changed: set[int] = set()
         """Topics that are not as the last checkpoint has them."""
@@ -205,16 +210,31 @@ class ShardState:
     def _commit(self, command: CommitStage) -> None:
         offsets = {place.topic: place.offset for place in command.places}
         times = {place.topic: place.time for place in command.places}
-        for staged in self.staging.apply(command):
-            topic = self.by_id.get(staged.topic)
-            if topic is not None:
-                batch = twin_of(staged.batch)  # a checkpoint may be writing the staged one
-                batch.stamp(offsets[topic.id], times[topic.id])
-                offsets[topic.id] += batch.row_count
-                if staged.damage:  # it stands for rows that the disk has damaged
-                    first, next = batch.base_offset, offsets[topic.id]
-                    topic.log.note_damage(first, next, staged.file or "segments", staged.damage)
-                topic.append(batch)
+        for part in self.staging.apply(command):
+            for id, run in groupby(part, key=_topic_of):
+                topic = self.by_id.get(id)
+                if topic is None:
+                    continue
+                placed: list[RecordBatch | RestingRows] = []
+                for staged in run:
+                    offset, batch = offsets[id], staged.batch
+                    offsets[id] += batch.row_count
+                    if staged.damage:  # it stands for rows that the disk has damaged
+                        where = staged.file or "segments"
+                        topic.log.note_damage(offset, offsets[id], where, staged.damage)
+                    if isinstance(batch, RestingRows):
+                        rows = batch.at(offset, times[id])
+                        placed += [rows] if command.evenly else self.read_resting(rows)
+                    else:
+                        twin = twin_of(batch)  # a checkpoint may be writing the staged one
+                        twin.stamp(offset, times[id])
+                        placed.append(twin)
+                if command.evenly:
+                    topic.append_evenly(placed)
+                else:
+                    for batch in placed:
+                        assert isinstance(batch, RecordBatch)
+                        topic.append(batch)
 
     def _stage(self, command: Stage | AbortStages) -> None:
         self.staging.apply(command)
@@ -249,6 +269,14 @@ class ShardState:
         self.noted = set()
         if self.on_check is not None:
             self.on_check()
+
+
+def _topic_of(staged: StagedBatch) -> int:
+    return staged.topic
+
+
+def _cannot_read(rows: RestingRows) -> Iterable[RecordBatch]:
+    raise AssertionError("what is in memory rests in no segment")
 
 
 # What is not in here concerns one topic.

@@ -8,6 +8,9 @@ Always true: a writer's parts have numbers above its last committed one, which i
 so a number is appended once, however often its commit is sent. Offsets of the hidden log only grow,
 and segments know its batches by them. Sizes are the sums of the parts that are there.
 
+A writer that is said to end is forgotten a while after its last commit, so that a commit which is
+sent again finds it; one that was named goes on for ever.
+
 The caller brings the time. `check_room` and `find` may refuse; `apply` refuses nothing.
 """
 
@@ -15,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from ...batch import lost_rows
 from ...errors import Corrupt, InvalidRequest, NotStaged, QueueFull
@@ -26,18 +28,22 @@ STAGED_SECONDS = 3600.0
 
 STAGED_BYTES_MAX = 1 << 30
 WRITER_BYTES_MAX = STAGED_BYTES_MAX * 3 // 4
-"""A large job of Spark is one writer; it must not keep everybody else out."""
+"""In memory: a large job of Spark is one writer; it must not keep everybody else out."""
+LARGE_BYTES = 64 << 20
+"""What a number has staged beyond this is in segments only, once it is there; so is what anybody
+has, where all together have four times as much."""
 NAME_BYTES_MAX = 1024
 NUMBER_MAX = 2**63 - 1
 
 
-class Part(NamedTuple):
-    time: int
-    batches: Sequence[StagedBatch]
+class Part:
+    __slots__ = ("batches", "size", "stored", "time")
 
-    @property
-    def size(self) -> int:
-        return sum(staged.batch.byte_length for staged in self.batches)
+    def __init__(self, time: int, batches: Sequence[StagedBatch]) -> None:
+        self.time, self.batches = time, batches
+        self.size = sum(staged.batch.byte_length for staged in batches)
+        self.stored: object = None
+        """As a manifest has it, once all of it is in segments."""
 
 
 @dataclass(slots=True)
@@ -47,19 +53,34 @@ class StagedWriter:
     places: list[CommitPlace] = field(default_factory=list)
     """Where the last commit went."""
     parts: dict[int, dict[str, Part]] = field(default_factory=dict)
+    sizes: dict[int, int] = field(default_factory=dict)
+    """By number."""
     size: int = 0
+    ended: int = 0
+    """When it was said to end; 0: it was not."""
 
 
 class Staging:
     def __init__(
         self,
         *,
-        writer_bytes_max: int = WRITER_BYTES_MAX,
-        staged_bytes_max: int = STAGED_BYTES_MAX,
+        writer_bytes_max: int | None = None,
+        staged_bytes_max: int | None = None,
+        large_bytes: int = LARGE_BYTES,
     ) -> None:
+        """Where there is no limit, that is the disk's."""
         self._writer_bytes_max, self._staged_bytes_max = writer_bytes_max, staged_bytes_max
+        self.large_bytes = large_bytes
         self.writers: dict[str, StagedWriter] = {}
         self.size = 0
+        self._is_applied = True
+        self.fresh: list[tuple[str, int, str]] = []
+        """Writers, numbers and parts that were applied and are in no segment yet; some of them may
+        be gone again."""
+        self._resting: dict[tuple[str, int], int] = {}
+        """When each number got its last part, the oldest first."""
+        self._ended: dict[str, int] = {}
+        """The same of the writers that were said to end and have nothing staged."""
         self.damaged: dict[tuple[str, int, str], list[StagedBatch] | None] = {}
         """By writer, number and part, what could not be read at the start, and is left out: what
         stands for its batches where a checksum says that they are damaged."""
@@ -67,7 +88,8 @@ class Staging:
         """Of the hidden log."""
 
     def clear(self) -> None:
-        self.writers, self.damaged = {}, {}
+        self.writers, self.damaged, self.fresh = {}, {}, []
+        self._resting, self._ended = {}, {}
         self.size = self.next_offset = 0
 
     # --- asking
@@ -87,13 +109,13 @@ class Staging:
         known = self.writers.get(writer) or StagedWriter()
         replaced = known.parts.get(number, {}).get(part)
         more = size - (replaced.size if replaced is not None else 0)
-        if known.size + more > self._writer_bytes_max:
+        if self._writer_bytes_max is not None and known.size + more > self._writer_bytes_max:
             raise QueueFull(
                 f"the room for what writer {writer!r} has staged, in bytes,",
                 self._writer_bytes_max,
                 "commit or abort what is there, or write less at once",
             )
-        if self.size + more > self._staged_bytes_max:
+        if self._staged_bytes_max is not None and self.size + more > self._staged_bytes_max:
             raise QueueFull(
                 "the room for what all writers have staged, in bytes,",
                 self._staged_bytes_max,
@@ -125,34 +147,42 @@ class Staging:
         return names | {place.name for place in known.places}
 
     def due(self, rest_ms: int) -> int | None:
-        """When the first number has rested for so long; None where nothing is staged."""
-        times = [time for _, _, time in self._numbers()]
+        """When the first number has rested for so long, or a writer ended that long ago; None where
+        there is neither."""
+        times = [next(iter(times.values())) for times in (self._resting, self._ended) if times]
         return min(times) + rest_ms if times else None
 
     def rested_since(self, time_ms: int) -> list[tuple[str, int]]:
-        """The writers and numbers to which nothing was added after that time."""
-        return [(writer, number) for writer, number, time in self._numbers() if time <= time_ms]
+        """The writers and numbers to which nothing was added after that time; and the last numbers
+        of writers that had ended by then."""
+        found: list[tuple[str, int]] = []
+        for key, time in self._resting.items():
+            if time > time_ms:
+                break
+            found.append(key)
+        for name, time in self._ended.items():
+            if time > time_ms:
+                break
+            found.append((name, self.writers[name].last))
+        return found
 
-    def _numbers(self) -> Iterator[tuple[str, int, int]]:
+    def is_large(self, writer: str, number: int) -> bool:
+        """Whether what a number has staged is not kept in memory beside the segments."""
+        known = self.writers.get(writer)
+        size = 0 if known is None else known.sizes.get(number, 0)
+        return size > self.large_bytes or self.size > 4 * self.large_bytes
+
+    def parts(self) -> Iterator[tuple[str, int, str, Part]]:
+        """Everything that is staged: by which writer, under which number and name."""
         for name, writer in self.writers.items():
             for number, parts in writer.parts.items():
-                yield name, number, max(part.time for part in parts.values())
-
-    def staged(self) -> Iterator[StagedBatch]:
-        """Everything that is staged, in the order of the hidden log."""
-        found = [
-            staged
-            for writer in self.writers.values()
-            for parts in writer.parts.values()
-            for part in parts.values()
-            for staged in part.batches
-        ]
-        return iter(sorted(found, key=lambda staged: staged.batch.base_offset))
+                for part, staged in parts.items():
+                    yield name, number, part, staged
 
     # --- applying
 
-    def apply(self, command: Stage | CommitStage | AbortStages) -> Sequence[StagedBatch]:
-        """Make a change that was decided; the batches that it takes out, in order."""
+    def apply(self, command: Stage | CommitStage | AbortStages) -> Sequence[Sequence[StagedBatch]]:
+        """Make a change that was decided; the batches that it takes out, in order, by parts."""
         match command:
             case Stage():
                 self._stage(command)
@@ -178,27 +208,43 @@ class Staging:
         replaced = parts.pop(part, None)
         added = parts[part] = Part(time, batches)
         more = added.size - (replaced.size if replaced is not None else 0)
+        known.sizes[number] = known.sizes.get(number, 0) + more
         known.size += more
         self.size += more
+        last = self._resting.pop((writer, number), 0)
+        self._resting[writer, number] = max(time, last)
+        if known.ended:
+            known.ended = 0
+            self._ended.pop(writer, None)
+        if self._is_applied and any(staged.file is None for staged in batches):
+            self.fresh.append((writer, number, part))
 
-    def _commit(self, command: CommitStage) -> list[StagedBatch]:
+    def put_in_order(self) -> None:
+        """All that was restored is here: the oldest come first."""
+        self._resting = dict(sorted(self._resting.items(), key=lambda item: item[1]))
+        found = {name: one.ended for name, one in self.writers.items() if one.ended}
+        self._ended = dict(sorted(found.items(), key=lambda item: item[1]))
+
+    def _commit(self, command: CommitStage) -> list[Sequence[StagedBatch]]:
         """Take the named parts out, drop the others up to that number, and remember it."""
         taken = self._taken(command)
         writer = self.writers.setdefault(command.writer, StagedWriter())
         for number in [number for number in writer.parts if number <= command.number]:
-            self._drop(writer, number)
+            self._drop(command.writer, writer, number)
         writer.last, writer.places = command.number, list(command.places)
+        if command.ended and not writer.parts:
+            writer.ended = self._ended[command.writer] = command.ended
         return taken
 
-    def _taken(self, command: CommitStage) -> list[StagedBatch]:
+    def _taken(self, command: CommitStage) -> list[Sequence[StagedBatch]]:
         """The batches that a commit appends. It was promised: where a part is damaged or missing
         by now, as many rows as it had take their places, and are damaged."""
         known = self.writers.get(command.writer) or StagedWriter()
         there = known.parts.get(command.number, {})
-        taken: list[StagedBatch] = []
+        taken: list[Sequence[StagedBatch]] = []
         for part in command.parts:
             if part in there:
-                taken += there[part].batches
+                taken.append(there[part].batches)
             elif (command.writer, command.number, part) in self.damaged:
                 lost = self.damaged.pop((command.writer, command.number, part))
                 if lost is None:
@@ -207,46 +253,57 @@ class Staging:
                         "committed, cannot be read from the disk; check the disk and start again, "
                         "or run `flintmq log repair` to go on without it"
                     )
-                taken += lost
+                taken.append(lost)
+        rows: dict[int, int] = {}
+        for staged in (staged for batches in taken for staged in batches):
+            rows[staged.topic] = rows.get(staged.topic, 0) + staged.batch.row_count
         for place in command.places:
-            found = [staged for staged in taken if staged.topic == place.topic]
-            if sum(staged.batch.row_count for staged in found) != place.rows:
-                taken = [staged for staged in taken if staged.topic != place.topic]
+            if rows.get(place.topic, 0) != place.rows:
+                taken = [[one for one in part if one.topic != place.topic] for part in taken]
                 why = "a part that was committed is missing"
-                taken.append(
-                    StagedBatch(place.topic, place.name, lost_rows(place.rows), damage=why)
-                )
+                lost = [StagedBatch(place.topic, place.name, lost_rows(place.rows), damage=why)]
+                taken.append(lost)
         return taken
 
     def _abort(self, command: AbortStages) -> None:
         for name, number in command.numbers:
             writer = self.writers.get(name)
             if writer is not None:
-                self._drop(writer, number)
-                if writer.last < 0 and not writer.parts:
+                self._drop(name, writer, number)
+                is_over = writer.ended > 0 and number == writer.last
+                if not writer.parts and (writer.last < 0 or is_over):
                     del self.writers[name]
+                    self._ended.pop(name, None)
 
-    def _drop(self, writer: StagedWriter, number: int) -> None:
-        size = sum(part.size for part in writer.parts.pop(number, {}).values())
+    def _drop(self, name: str, writer: StagedWriter, number: int) -> None:
+        writer.parts.pop(number, None)
+        self._resting.pop((name, number), None)
+        size = writer.sizes.pop(number, 0)
         writer.size -= size
         self.size -= size
 
     def copy(self) -> Staging:
-        """The same state, to be changed apart from this one. Batches are shared."""
+        """The same state, to be changed apart from this one. Parts are shared."""
         other = Staging(
-            writer_bytes_max=self._writer_bytes_max, staged_bytes_max=self._staged_bytes_max
+            writer_bytes_max=self._writer_bytes_max,
+            staged_bytes_max=self._staged_bytes_max,
+            large_bytes=self.large_bytes,
         )
         other.writers = {
             name: StagedWriter(
                 writer.last,
                 list(writer.places),
                 {number: dict(parts) for number, parts in writer.parts.items()},
+                dict(writer.sizes),
                 writer.size,
+                writer.ended,
             )
             for name, writer in self.writers.items()
         }
+        other._is_applied = False
         other.size, other.next_offset = self.size, self.next_offset
         other.damaged = dict(self.damaged)
+        other._resting, other._ended = dict(self._resting), dict(self._ended)
         return other
 
 

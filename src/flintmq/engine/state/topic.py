@@ -14,9 +14,10 @@ Apply reads no payload and no disk: the log knows the sizes of what it drops.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
-from ...batch import PRODUCER, BatchBuilder, RecordBatch
+from ...batch import PRODUCER, BatchBuilder, RecordBatch, RestingRows
 from ...group_model import Ranges
 from ...groups.lanes import LaneIndex
 from ...groups.offset_set import SHIFT, Chunks, OffsetSet
@@ -50,6 +51,9 @@ class TopicObserver(Protocol):
     ) -> None: ...
     def appended_rows(
         self, offset: int, count: int, size: int, producer: str | None, sequence: int
+    ) -> None: ...
+    def appended_evenly(
+        self, batches: Sequence[RecordBatch | RestingRows], offset: int, count: int, size: int
     ) -> None: ...
     def dropped(self, start: int, stop: int, reason: str) -> None: ...
     def settled(self) -> None:
@@ -111,6 +115,23 @@ class TopicState:
         if self.observer is not None:
             self.observer.appended(rows, offset, count, size)
         return offset
+
+    def append_evenly(self, batches: Sequence[RecordBatch | RestingRows]) -> None:
+        """Add what a part of a large commit has for the topic. Its rows count for as much as each
+        other: they may be in memory, or not."""
+        log = self.log
+        offset, before = log.next_offset, log.byte_count
+        log.append_evenly(batches)
+        count, size = log.next_offset - offset, log.byte_count - before
+        for rows in batches:
+            if isinstance(rows, RecordBatch) and rows.columns & PRODUCER:
+                sequence, first = rows.base_sequence, rows.base_offset
+                name = rows.producer or ""
+                self.producers.add(name, sequence, rows.row_count, first, rows.append_time)
+        if log.next_offset - log.first_offset > self.count_max or log.byte_count > self.bytes_max:
+            self.keep_limits()
+        if self.observer is not None:
+            self.observer.appended_evenly(batches, offset, count, size)
 
     def append_rows(
         self,

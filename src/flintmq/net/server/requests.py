@@ -125,7 +125,7 @@ def _each_batch(buffer: memoryview) -> list[memoryview]:
 
 
 async def commit_stage(session: Session, c: CommitStageRequest, frame: Frame) -> Any:
-    receipts = await session.server.broker.commit(c.writer, c.number, c.parts)
+    receipts = await session.server.broker.commit(c.writer, c.number, c.parts, ends=c.ends)
     return [receipt_fields(receipt) for receipt in receipts]
 
 

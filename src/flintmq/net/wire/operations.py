@@ -235,6 +235,7 @@ class CommitStageRequest(Control):
     writer: Any
     number: Any
     parts: list[Any]
+    ends: bool = False
 
 
 class AbortStageRequest(Control):
