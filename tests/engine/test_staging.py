@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from random import Random
 from typing import Any
 
@@ -24,8 +25,8 @@ from flintmq.engine.commands import (
 )
 from flintmq.engine.host import durable_broker
 from flintmq.engine.state.staging import LARGE_BYTES, Part, Staging
-from flintmq.errors import FlintError, InvalidRequest, NotStaged, QueueFull, StorageFull
-from flintmq.model import Receipt
+from flintmq.errors import Corrupt, FlintError, InvalidRequest, NotStaged, QueueFull, StorageFull
+from flintmq.model import Overflow, Receipt
 from flintmq.storage.resting import batches_of
 from flintmq.storage.topic_log import TopicLog
 from flintmq.testing import Crashed, ManualClock, SimulatedFileSystem
@@ -520,3 +521,92 @@ async def test_a_shorter_time_for_what_is_staged_counts_for_what_is_staged_alrea
     await clock.advance(2)
     assert broker.shard.state.staging.size == 0
     await broker.close()
+
+
+async def resting(batches: list[tuple[str, BatchBuilder]], **options: Any) -> Driver:
+    """A broker in whose segments these lie, staged as part 0 of number 1 of `job`."""
+    driver = Driver(SimulatedFileSystem(), ManualClock(), 0)
+    await driver.open()
+    for topic in dict.fromkeys(topic for topic, _ in batches):
+        await driver.carry_out(driver.broker.create_topic(topic, options))
+    await driver.carry_out(driver.broker.stage("job", 1, 0, batches, auto_create=False))
+    await driver.broker.host.checkpoint()
+    return driver
+
+
+async def test_priorities_and_delays_of_a_large_commit_count_as_of_any_other() -> None:
+    mixed = BatchBuilder()
+    mixed.append_row(b"low")
+    mixed.append_row(b"late", deliver_at=60_000 + 10**12)
+    mixed.append_row(b"high", priority=9)
+    driver = await resting([("orders", rows([b"plain"])), ("orders", mixed)])
+    await driver.carry_out(driver.broker.commit("job", 1, [0]))
+    log = driver.broker.shard.topics["orders"].log
+
+    assert list(log.delayed(0)) == [(60_000 + 10**12, 2, 0)]
+    control, row, stop = log.control_at(3)
+    assert (control is not None and control.priority(row), stop) == (9, 3)
+    assert log.control_at(0)[0] is None
+    assert log.time_of(3) == log.last_time
+    assert log.offset_at_time(log.last_time) == 0
+    await driver.broker.close()
+
+
+@pytest.mark.parametrize(("overflow", "seen"), [("drop_oldest", []), ("reject", [b"a", b"b"])])
+async def test_a_live_feed_that_may_refuse_gets_all_of_a_large_commit(
+    overflow: Overflow, seen: list[bytes]
+) -> None:
+    driver = await resting([("orders", rows([b"a", b"b"]))])
+    feed = await driver.broker.open_feed("orders", capacity=10, overflow=overflow, filter=None)
+    await driver.carry_out(driver.broker.commit("job", 1, [0]))
+
+    assert [message.value for message in feed.take(10)] == seen
+    dropped = driver.broker.shard.topics["orders"].drops["feed"]
+    assert dropped == 2 - len(seen)
+    await driver.broker.close()
+
+
+async def test_a_large_commit_that_a_live_feed_has_no_room_for_is_refused() -> None:
+    driver = await resting([("orders", rows([b"a", b"b"]))])
+    await driver.broker.open_feed("orders", capacity=1, overflow="reject", filter=None)
+    with pytest.raises(QueueFull):
+        await driver.carry_out(driver.broker.commit("job", 1, [0]))
+    await driver.broker.close()
+
+
+async def test_rows_of_a_large_commit_that_are_damaged_are_named_and_the_rest_is_read() -> None:
+    whole, broken = rows([b"whole"]), rows([b"broken" * 10])
+    driver = await resting([("orders", whole), ("orders", broken), ("orders", rows([b"last"]))])
+    (name,) = driver.broker.host.kept[0].checkpoints.manifest.files()
+    await driver.carry_out(driver.broker.commit("job", 1, [0]))
+    with closing(driver.disk.open(name, writable=True)) as file:
+        data = file.pread(driver.disk.size_of(name), 0)
+        file.pwritev([b"BROKEN"], data.index(b"broken"))
+    driver.broker.host.kept[0].store.forget(name)
+    await driver.broker.host.checkpoint()
+
+    log = driver.broker.shard.topics["orders"].log
+    assert [log.locate(offset)[0].value(0) for offset in (0, 2)] == [b"whole", b"last"]
+    with pytest.raises(Corrupt, match="offsets 1 to 1 of topic 'orders'"):
+        log.locate(1)
+    await driver.broker.close()
+
+
+async def test_a_number_that_was_large_once_and_is_small_counts_each_row() -> None:
+    """A node may have let go of what others still have in memory."""
+    found = []
+    for large_bytes in (0, LARGE_BYTES):
+        driver = Driver(SimulatedFileSystem(), ManualClock(), large_bytes)
+        await driver.open()
+        values = [b"x" * n for n in range(10)]
+        await driver.carry_out(
+            driver.broker.stage("job", 1, 0, [("orders", rows(values))], auto_create=True)
+        )
+        await driver.broker.host.checkpoint()
+        place = CommitPlace(1, "orders", 0, 10, 5)
+        driver.broker.shard.state.apply(CommitStage("job", 1, ["0"], [place]))
+        log = driver.broker.shard.state.topics["orders"].log
+        found.append([log.size_between(0, n) for n in range(11)])
+        await driver.broker.host.close()
+    assert found[0] == found[1]
+    assert found[0][3] == 0 + 1 + 2
