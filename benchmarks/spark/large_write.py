@@ -14,6 +14,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -110,8 +111,8 @@ def run(folder: Path, rows: int, row_bytes: int, partitions: int, tasks: int) ->
     options = {"servers": broker.url, "topic": "rows"}
     with flintmq.connect_sync(broker.url) as mq:
         # As much as there is: what a topic keeps is 256 MiB unless it says otherwise.
-        kept = {"retention_bytes": 10**15, "retention_count": 10**12}
-        mq.create_topic("rows", **kept, **({"partitions": partitions} if partitions else {}))
+        kept: dict[str, Any] = {"retention_bytes": 10**15, "retention_count": 10**12}
+        mq.create_topic("rows", partitions=partitions or None, **kept)
     filler = "x" * (row_bytes - 12)
     made = spark.range(0, rows, 1, tasks).selectExpr(
         f"concat(lpad(cast(id as string), 12, '0'), '{filler}') as value"

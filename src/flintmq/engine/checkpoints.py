@@ -358,9 +358,7 @@ class Checkpoints:
                     writer = own = self.new_segment()
                 else:
                     writer = shared = shared or self.new_segment()
-                batches = joined(
-                    self._in_memory([*earlier, *flush.tail]), CHUNK_ROWS, CHUNK_BYTES
-                )
+                batches = joined(self._in_memory([*earlier, *flush.tail]), CHUNK_ROWS, CHUNK_BYTES)
                 if flush.gone is not None:
                     thinner = Thinner(writer, flush.topic, flush.gone, FIRST_LEFT_MAX)
                     for batch in batches:

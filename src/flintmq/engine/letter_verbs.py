@@ -129,7 +129,7 @@ class LetterVerbs:
             rows.append_time = self._shard.clock.now_ms()
         else:
             batch = rows.seal()
-            batch.stamp(*target.place([batch], self._shard.clock.now_ms()))
+            batch.stamp(*target.commits.place([batch], self._shard.clock.now_ms()))
         await wait_for(
             target.proposer.change(Move(source.id, group, ranges, target.id, only_for, batch))
         )

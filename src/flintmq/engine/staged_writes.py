@@ -85,12 +85,12 @@ class StagedWrites:
                 raise TopicDeleted(staged.name.partition("/")[0])
             by_topic.setdefault(staged.topic, []).append(staged.batch)
         for id, batches in by_topic.items():
-            shard.by_id[id].check_fits(batches)
+            shard.by_id[id].commits.check_fits(batches)
         now_ms = shard.clock.now_ms()
         placed = []
         for id, batches in by_topic.items():
             topic = shard.by_id[id]
-            offset, time = topic.place(batches, now_ms)
+            offset, time = topic.commits.place(batches, now_ms)
             count = sum(batch.row_count for batch in batches)
             placed.append(CommitPlace(id, topic.name, offset, count, time))
         is_durable = not shard.proposer.is_instant

@@ -12,15 +12,11 @@ segment twice. Appending, dropping and counting read no disk.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from typing import NamedTuple, NoReturn
 
 from ..batch import (
-    DELIVER_AT,
-    EXPIRY,
-    NOT_PLAIN,
-    TIMES,
     BatchBuilder,
     DecodeCache,
     HoleBatch,
@@ -29,9 +25,10 @@ from ..batch import (
 )
 from ..errors import Corrupt, FlintError
 from .loading import ENOUGH_BATCHES, ENOUGH_BYTES, Load, NotLoaded
-from .resting import outlines, resting_batch, resting_outline, without_columns
+from .outlines import Outlines
+from .resting import resting_batch
 from .segment_store import SegmentStore
-from .segments import BatchEntry, Section, Segment, cause_of, is_damage
+from .segments import Section, Segment, cause_of, is_damage
 from .sizes import Sizes
 from .tail import OPEN_BYTES_MAX, OPEN_ROWS_MAX, StoredRows, Tail
 
@@ -102,6 +99,9 @@ class TopicLog:
         self._tail = Tail(cache)
         self._placed: RecordBatch | None = None
         """The last that was read of rows of a large commit."""
+        outlines = Outlines(topic, store, self._tail, self)
+        self.outline, self.control_at = outlines.outline, outlines.control_at
+        self.delayed, self.has_expiry = outlines.delayed, outlines.has_expiry
 
     def restore(
         self,
@@ -130,7 +130,7 @@ class TopicLog:
         for section in sections:
             measured = 0
             with suppress(FlintError):
-                for entry in self._index(section).entries(self._topic):
+                for entry in self.index_of(section).entries(self._topic):
                     size_to = _evenly(entry.rows, entry.size)
                     if sizes.total < _MEASURED_BYTES and entry.next > self.first_offset:
                         with suppress(FlintError):
@@ -244,8 +244,8 @@ class TopicLog:
             if isinstance(rows, RestingRows):
                 rows = self._resting(rows, offset, waits, ahead)
             return rows, offset - rows.base_offset, rows.row_count
-        section = self._section(offset)
-        entry = self._index(section, waits).entry_or_hole(self._topic, offset, section)
+        section = self.section_at(offset)
+        entry = self.index_of(section, waits).entry_or_hole(self._topic, offset, section)
         if isinstance(entry, HoleBatch):
             return entry, offset - entry.base_offset, entry.row_count
         try:
@@ -284,8 +284,10 @@ class TopicLog:
                     if size >= ENOUGH_BYTES:
                         break
                     continue
-                section = self._section(offset)
-                run = self._index(section, False).run(self._topic, batch.base_offset, ENOUGH_BYTES)
+                section = self.section_at(offset)
+                run = self.index_of(section, False).run(
+                    self._topic, batch.base_offset, ENOUGH_BYTES
+                )
                 run = run[: ENOUGH_BATCHES - count]
                 if (lacking := self._store.first_missing(section.file, run)) is not None:
                     self.locate_nowait(lacking.base)
@@ -304,10 +306,10 @@ class TopicLog:
         """Meanwhile whatever is asked for is read at once, if need be."""
         return self._store.at_once()
 
-    def _section(self, offset: int) -> Section:
+    def section_at(self, offset: int) -> Section:
         return self.sections[bisect_right(self._section_bases, offset) - 1]
 
-    def _index(self, section: Section, waits: bool = True) -> Segment:
+    def index_of(self, section: Section, waits: bool = True) -> Segment:
         if section.file in self._without_index:
             known = self.damage_at(section.base)
             known = known or Damage(*section[1:3], section.file, "its index is lost")
@@ -363,100 +365,6 @@ class TopicLog:
             if section.next > self.first_offset
         )
 
-    def _control(
-        self, section: Section, entry: BatchEntry, *, waits: bool = True
-    ) -> StoredRows | None:
-        """The control columns of a batch that has some; None where they are damaged in both of
-        their places."""
-        try:
-            return self._store.read(section.file, entry, waits, is_control=True)
-        except FlintError as error:
-            if not is_damage(error):
-                raise
-        with suppress(Corrupt):
-            return self.locate_nowait(entry.base, waits=waits)[0]
-        return None
-
-    def control_at(self, offset: int, *, waits: bool = True) -> tuple[StoredRows | None, int, int]:
-        """What holds the control columns of `offset`, its row there, and the row behind the last;
-        None as the first where they are plain, or cannot be read. No payload is read. Unless it
-        `waits`, it raises NotLoaded where the disk has to be asked."""
-        if self._tail.holds(offset):
-            rows = self._tail.at(offset)
-            if isinstance(rows, RestingRows) and rows.columns & NOT_PLAIN:
-                rows = resting_outline(self._store, rows, offset, waits=waits)
-            control = None if isinstance(rows, RestingRows) else rows
-            if control is not None and not control.columns & NOT_PLAIN:
-                control = None
-            return control, offset - rows.base_offset, rows.row_count
-        section = self._section(offset)
-        if section.columns & NOT_PLAIN:
-            with suppress(Corrupt):
-                entry = self._index(section, waits).entry_or_hole(self._topic, offset, section)
-                if isinstance(entry, HoleBatch):
-                    return None, offset - entry.base_offset, entry.row_count
-                has_some = entry.columns & NOT_PLAIN
-                control = self._control(section, entry, waits=waits) if has_some else None
-                return control, offset - entry.base, entry.rows
-        return None, offset - section.base, section.next - section.base
-
-    def outline(self, offset: int, *, waits: bool = True) -> tuple[StoredRows, int, int]:
-        """As `locate`, for who asks for times and control columns alone. Never raises, if it
-        `waits`, else NotLoaded: of what cannot be read, all messages are taken to be as young as
-        the last, and to have no expiry of their own unless the control columns say so."""
-        if self._tail.holds(offset):
-            rows = self._tail.at(offset)
-            if isinstance(rows, RestingRows):
-                rows = resting_outline(self._store, rows, offset, waits=waits)
-            return rows, offset - rows.base_offset, rows.row_count
-        section = self._section(offset)
-        base, next, time = section.base, section.next, section.last_time
-        control: StoredRows | None = None
-        with suppress(FlintError):
-            entry = self._index(section, waits).entry_or_hole(self._topic, offset, section)
-            if isinstance(entry, HoleBatch):
-                return entry, offset - entry.base_offset, entry.row_count
-            base, next, time = entry.base, entry.next, entry.last_time
-            if entry.columns & TIMES:
-                with suppress(Corrupt):
-                    return self.locate_nowait(offset, waits=waits)
-            if entry.columns & NOT_PLAIN:
-                control = self._control(section, entry, waits=waits)
-        if control is None or control.columns & TIMES:
-            control = without_columns(base, next - base)
-        control.append_time = time
-        return control, offset - base, next - base
-
-    def delayed(self, now_ms: int) -> Iterator[tuple[int, int, int]]:
-        """When messages are due, their offsets and priorities, of those that are not
-        due yet. What cannot be read is never due."""
-        for section in self.sections:
-            if not section.columns & DELIVER_AT:
-                continue
-            try:
-                entries = self._index(section).entries(self._topic)
-            except Corrupt:
-                continue
-            for entry in entries:
-                control = self._control(section, entry) if entry.columns & DELIVER_AT else None
-                if control is None:
-                    continue
-                for row in range(entry.rows):
-                    due_ms = control.deliver_at(row)
-                    if due_ms > now_ms and entry.base + row >= self.first_offset:
-                        yield due_ms, entry.base + row, control.priority(row)
-        for rows in self._tail.all:
-            if not rows.columns & DELIVER_AT:
-                continue
-            for batch in outlines(self._store, rows) if isinstance(rows, RestingRows) else [rows]:
-                for row in range(max(0, self.first_offset - batch.base_offset), batch.row_count):
-                    if (due_ms := batch.deliver_at(row)) > now_ms:
-                        yield due_ms, batch.base_offset + row, batch.priority(row)
-
-    def has_expiry(self) -> bool:
-        """Whether messages may have an expiry of their own."""
-        return any(one.columns & EXPIRY for one in (*self.sections, *self._tail.all))
-
     def time_of(self, offset: int) -> int:
         batch, row, _ = self.outline(offset)
         return batch.time(row)
@@ -478,7 +386,7 @@ class TopicLog:
     def _batch_at_time(self, time_ms: int) -> StoredRows | None:
         at = bisect_left(self.sections, time_ms, key=lambda section: section.last_time)
         if at < len(self.sections):
-            entry = self._index(self.sections[at]).entry_at_time(self._topic, time_ms)
+            entry = self.index_of(self.sections[at]).entry_at_time(self._topic, time_ms)
             if entry is not None:
                 return self.locate(entry.base)[0]
         rows = self._tail.at_time(time_ms)

@@ -39,7 +39,6 @@ from ..deciding import (
     Rows,
     check_sizes,
     fitting,
-    has_room,
     limit_of,
     refuse_too_large,
     refuse_what_never_fits,
@@ -53,6 +52,7 @@ from ..view import TopicView
 from ..waiting import Bell, again
 from .at_once import PublishAtOnce
 from .burying import Dead
+from .committing import StagedCommits
 from .compacting import Compacting
 from .cursors import ReaderCursors
 from .delaying import Delaying
@@ -116,6 +116,7 @@ class LeadingTopic:
         self.delaying = Delaying(self)
         self.cursors = ReaderCursors(self)
         self.compacting = Compacting(self)
+        self.commits = StagedCommits(self)
         self.cancelled = self.delaying.cancelled
         self.name_set, self.name_gone = self.cursors.name_set, self.cursors.name_gone
         quick: PublishAtOnce | PublishIntake
@@ -130,7 +131,7 @@ class LeadingTopic:
         """Begin with what is applied. What was handed out is kept for those who come back within
         that time."""
         if self.log.has_expiry():
-            self._saw_expiry()
+            self.saw_expiry()
         with self.log.at_once():  # nobody is served before it is known what there is
             self.sweeping.arm()
             for group in self.state.groups.values():
@@ -172,7 +173,7 @@ class LeadingTopic:
             self.may_refuse or self.may_expire or self.age_ms is not None or special is not None
         )
 
-    def _saw_expiry(self) -> None:
+    def saw_expiry(self) -> None:
         self.may_expire = self.expiry_seen = self.is_involved = True
 
     # --- publishing
@@ -215,7 +216,7 @@ class LeadingTopic:
         if qos == 0:
             self.delaying.check_room(rows)
             rows.append_time = now_ms
-            self._hand_on(rows, now_ms, None)
+            self.hand_on(rows, now_ms, None)
             self.published.add(count, now_ms)
             return Receipt(self.base, None, count, self.partition, durability="none")
         dropped = 0
@@ -253,7 +254,7 @@ class LeadingTopic:
         """How many of the rows fit, after everything every reader has passed is dropped."""
         state, view, count = self.state, self.view, rows.row_count
         room = fitting(state, view, rows)
-        if room < count and self._drop_what_all_passed():
+        if room < count and self.drop_what_all_passed():
             room = fitting(state, view, rows)
         if room < count and self.options.overflow != "drop_new":
             refuse_what_never_fits(state, view, rows)
@@ -261,7 +262,7 @@ class LeadingTopic:
                 raise self.full(count)
         return room
 
-    def _drop_what_all_passed(self) -> bool:
+    def drop_what_all_passed(self) -> bool:
         """Drop what every named cursor and every open reader has passed; whether there was any."""
         positions = [cursor.done_before() for cursor in self.cursors.all.values()]
         positions += [group.floor for group in self.state.groups.values()]
@@ -290,33 +291,6 @@ class LeadingTopic:
             why += f" (waited {waited:g} s)"
         return TopicFull(self.name, limit_of(self.state, self.view, count), why)
 
-    def check_fits(self, batches: Sequence[RecordBatch | RestingRows]) -> None:
-        """Raise unless all of these can be taken in right now. A commit never waits or drops."""
-        is_resting = False
-        for batch in batches:
-            if isinstance(batch, RestingRows):
-                is_resting = True
-            else:
-                check_sizes(self.state, batch)
-        count = sum(batch.row_count for batch in batches)
-        size = sum(batch.size(0, batch.row_count) for batch in batches)
-        for feed in self.feeds:
-            if feed.refuses and (count > feed.capacity if is_resting else not feed.has_room(count)):
-                raise feed.full()
-        if self.state.drops_oldest:
-            last = batches[-1].row_count - 1
-            refuse_too_large(self.state, batches[-1].size(last, last + 1))
-        elif not has_room(self.state, self.view, count, size):
-            self._drop_what_all_passed()
-            if not has_room(self.state, self.view, count, size):
-                raise self.full(count)
-
-    def place(self, batches: Sequence[RecordBatch | RestingRows], now_ms: int) -> tuple[int, int]:
-        """Decide where these go: offset and time."""
-        if self.proposer.is_instant:
-            return self.log.next_offset, max(now_ms, self.log.last_time)
-        return self.intake.place(batches, now_ms)
-
     # --- what was applied
 
     def appended(self, rows: Rows, offset: int, count: int, size: int) -> None:
@@ -328,14 +302,14 @@ class LeadingTopic:
                 producer, first = rows.producer, rows.base_sequence
             self.view.applied(producer, first, size)
         if rows.columns & EXPIRY and not self.expiry_seen:
-            self._saw_expiry()
+            self.saw_expiry()
             self.sweeping.rearm()  # it may be the first already, and the next to go
         if (
             rows.columns & DELIVER_AT
             or self.known_feeds
             or self.board.version != self.feeds_version
         ):
-            self._hand_on(rows, rows.append_time, offset)
+            self.hand_on(rows, rows.append_time, offset)
         if self.intake.expected:
             self.intake.have_come(offset + count)
         if not self.sweeping.is_armed and (self.may_expire or self.age_ms is not None):
@@ -347,40 +321,7 @@ class LeadingTopic:
     def appended_evenly(
         self, batches: Sequence[RecordBatch | RestingRows], offset: int, count: int, size: int
     ) -> None:
-        """A part of a large commit. What of it is not in memory, only those live feeds get that
-        refuse what they have no room for; for others it is more than they hold."""
-        self.published.add(count, self.log.last_time, size)
-        self.view.applied(None, 0, size)
-        columns = 0
-        for rows in batches:
-            columns |= rows.columns
-        if columns & EXPIRY and not self.expiry_seen:
-            self._saw_expiry()
-            self.sweeping.rearm()
-        has_feeds = self.known_feeds or self.board.version != self.feeds_version
-        if columns & DELIVER_AT or has_feeds:
-            self._hand_on_staged(batches)
-        if not self.sweeping.is_armed and (self.may_expire or self.age_ms is not None):
-            self.sweeping.arm()
-        if self.compacting.is_on:
-            self.compacting.appended()
-        self.bell.ring()
-
-    def _hand_on_staged(self, batches: Sequence[RecordBatch | RestingRows]) -> None:
-        for rows in batches:
-            offset, end = rows.base_offset, rows.base_offset + rows.row_count
-            if isinstance(rows, RecordBatch):
-                self._hand_on(rows, rows.append_time, offset)
-                continue
-            refusing = any(feed.refuses for feed in self.feeds)
-            if not (rows.columns & DELIVER_AT or refusing):
-                self.drops["feed"] += rows.row_count * len(self.feeds)
-                continue
-            while offset < end:
-                batch = self.log.locate(offset)[0]
-                assert isinstance(batch, RecordBatch)
-                self._hand_on(batch, rows.append_time, offset)
-                offset += batch.row_count
+        self.commits.appended(batches, count, size)
 
     def appended_rows(
         self, offset: int, count: int, size: int, producer: str | None, sequence: int
@@ -398,7 +339,7 @@ class LeadingTopic:
             self.sweeping.arm()
         self.bell.ring()
 
-    def _hand_on(self, rows: Rows, now_ms: int, offset: int | None) -> None:
+    def hand_on(self, rows: Rows, now_ms: int, offset: int | None) -> None:
         """Give rows to the live feeds: at once, or when they are due."""
         run = Run(rows, 0, rows.row_count, self.origin)
         if rows.columns & DELIVER_AT:
