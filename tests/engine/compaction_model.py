@@ -24,7 +24,7 @@ import pytest
 
 import flintmq
 from flintmq.client.client import Client
-from flintmq.engine import checkpoints, rewriting
+from flintmq.engine import flushing, rewriting
 from flintmq.engine.broker import Broker
 from flintmq.engine.host import Host
 from flintmq.engine.leading import compacting
@@ -46,7 +46,7 @@ def small_sizes() -> Iterator[None]:
         patch.setattr(rewriting, "SMALL_BYTES", 200)
         patch.setattr(rewriting, "SMALL_MAX", 3)
         patch.setattr(rewriting, "NEAR_ROWS", 1)
-        patch.setattr(checkpoints, "OWN_SEGMENT_BYTES", 300)
+        patch.setattr(flushing, "OWN_SEGMENT_BYTES", 300)
         patch.setattr(topic_log, "OPEN_ROWS_MAX", 5)
         patch.setattr(Host, "first_file_bytes", 16 * 1024)
         yield

@@ -12,7 +12,7 @@ import pytest
 
 from flintmq.batch import BatchBuilder
 from flintmq.broker_api import ReaderOpening
-from flintmq.engine import checkpoints, rewriting
+from flintmq.engine import checkpoints, flushing, rewriting
 from flintmq.engine.host import Host, durable_broker
 from flintmq.engine.leading import compacting
 from flintmq.engine.leading.topic import LeadingTopic
@@ -37,7 +37,7 @@ class Stuck(Exception):
 def small_sizes() -> Iterator[None]:
     """Sizes that make every path of a checkpoint short."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(checkpoints, "OWN_SEGMENT_BYTES", OWN_SEGMENT_BYTES)
+        patch.setattr(flushing, "OWN_SEGMENT_BYTES", OWN_SEGMENT_BYTES)
         patch.setattr(checkpoints, "SHARED_SECTIONS_MAX", SHARED_SECTIONS_MAX)
         patch.setattr(Host, "first_file_bytes", JOURNAL_FILE_BYTES)
         patch.setattr(manifest, "WHOLE_BYTES_MAX", WHOLE_BYTES_MAX)

@@ -7,29 +7,26 @@ power cut leaves of that, there is one whole manifest, and everything it refers 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable
 from collections.abc import Set as AbstractSet
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple, ParamSpec, TypeVar
 
 import msgspec
 
-from ..batch import RecordBatch, RestingRows
 from ..clock import Timer
 from ..errors import FlintError, StorageFailed, StorageFull
-from ..groups.offset_set import OffsetSet
 from ..storage.manifest import Manifest, ManifestStore, TopicRecord
-from ..storage.resting import batches_of
 from ..storage.scrub import FoundDamage
-from ..storage.segment_store import SegmentStore
-from ..storage.segments import Section, SegmentWriter, cause_of, is_damage, joined
+from ..storage.segments import Section, SegmentWriter
 from ..storage.topic_log import TopicLog
+from . import flushing
+from .flushing import Flush, Flushing
 from .recovery import RecoveryPace
-from .rewriting import FIRST_LEFT_MAX, Rewriter, Rewritten, Sparse, Thinner
+from .rewriting import Rewriter, Rewritten, Sparse
 from .staged_segments import note_written, states_of, write_staged
-from .state.memory_log import CHUNK_BYTES, CHUNK_ROWS
 from .state.producers import ProducerSnapshot
 from .state.staging import Staging
 from .state.topic import TopicState as AppliedTopic
@@ -42,12 +39,6 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-OWN_SEGMENT_BYTES = 256 * 1024
-"""Topics with less than this to flush share a segment."""
-
-OWN_SEGMENT_BYTES_MAX = 256 << 20
-"""About how large a segment becomes at most: a large commit is written to several."""
 
 SHARED_SECTIONS_MAX = 8
 """How many small sections a topic has before they are written anew as one."""
@@ -81,6 +72,7 @@ class Checkpoints:
         self._mended: list[Rewritten] = []
         """Sections that were got from another node, for the next checkpoint to put in place."""
         self._rewriter = Rewriter(kept.files, self.new_segment)
+        self._flushing = Flushing(kept.files, self.new_segment, self._rewriter)
         kept.shard.state.note_changes(self._note_change)
 
     async def checkpoint(self) -> None:
@@ -288,7 +280,7 @@ class Checkpoints:
             if tail := log.tail():
                 small = 0
                 for section in () if is_compact else reversed(log.sections):
-                    if section.size >= OWN_SEGMENT_BYTES or log.is_damaged(section):
+                    if section.size >= flushing.OWN_SEGMENT_BYTES or log.is_damaged(section):
                         break
                     small += 1
                 merge = small if small >= SHARED_SECTIONS_MAX else 0
@@ -309,7 +301,7 @@ class Checkpoints:
             self._rewriter.forget(plan.deleted, ())
             rewritten = self._rewriter.rewrite(plan.sparse)
             rewritten += [one for _, one in plan.mended]
-            sections, merged, found = self._write_segments(plan.flushes)
+            sections, merged, found = self._flushing.write(plan.flushes)
             if rewritten:
                 filesystem.sync_directory(SEGMENTS)
             states = []
@@ -335,99 +327,9 @@ class Checkpoints:
         self.manifest.write(head, changed, deleted, self.litter)
         self.next_file = self.manifest.head.next_file
 
-    def _write_segments(
-        self, flushes: list[Flush]
-    ) -> tuple[dict[int, list[Section]], dict[int, int], list[FoundDamage]]:
-        """The new sections by topic, how many earlier ones the first takes the place of, and what
-        of those was found damaged: then it takes the place of none."""
-        sections: dict[int, list[Section]] = {}
-        merged: dict[int, int] = {}
-        garbage: dict[int, int] = {}
-        all_found: list[FoundDamage] = []
-        shared: SegmentWriter | None = None
-        own: SegmentWriter | None = None
-        try:
-            for flush in flushes:
-                earlier, found = self._read_sections(flush)
-                all_found += found
-                size = sum(batch.byte_length for batch in flush.tail)
-                if not found:
-                    merged[flush.topic] = flush.merge
-                    size += sum(section.size for section in flush.merged)
-                if size >= OWN_SEGMENT_BYTES:
-                    writer = own = self.new_segment()
-                else:
-                    writer = shared = shared or self.new_segment()
-                batches = joined(self._in_memory([*earlier, *flush.tail]), CHUNK_ROWS, CHUNK_BYTES)
-                if flush.gone is not None:
-                    thinner = Thinner(writer, flush.topic, flush.gone, FIRST_LEFT_MAX)
-                    for batch in batches:
-                        thinner.add(batch)
-                    thinner.end()
-                    garbage[flush.topic] = thinner.garbage
-                else:
-                    for batch in batches:
-                        if writer is own and own.size >= OWN_SEGMENT_BYTES_MAX:
-                            _note_sections(sections, own.seal())
-                            writer = own = self.new_segment()
-                        writer.add(flush.topic, batch)
-                if writer is own:
-                    _note_sections(sections, own.seal())
-            if shared is not None:
-                _note_sections(sections, shared.seal())
-            for flush in flushes:
-                if flush.gone is not None:
-                    section = flush.whole(sections[flush.topic][0])
-                    sections[flush.topic] = [section]
-                    self._rewriter.written(section, flush.gone, garbage[flush.topic])
-        finally:
-            for opened in (own, shared):
-                if opened is not None:
-                    opened.abandon()
-        if flushes:
-            self._files.sync_directory(SEGMENTS)
-        return sections, merged, all_found
-
-    def _in_memory(self, tail: list[RecordBatch | RestingRows]) -> Iterator[RecordBatch]:
-        """The batches of a tail, one by one: those of a large commit are read from where they were
-        staged."""
-        with closing(SegmentStore(self._files, files_max=2, bytes_max=1)) as store:
-            for rows in tail:
-                if isinstance(rows, RestingRows):
-                    yield from batches_of(store, rows)
-                else:
-                    yield rows
-
     def new_segment(self) -> SegmentWriter:
         number, self.next_file = self.next_file, self.next_file + 1
         return SegmentWriter(self._files, segment_name(number))
-
-    def _read_sections(self, flush: Flush) -> tuple[list[RecordBatch], list[FoundDamage]]:
-        """The batches to be written anew; none where anything of them is damaged."""
-        store, id = SegmentStore(self._files, files_max=1), flush.topic
-        batches: list[RecordBatch] = []
-        found: list[FoundDamage] = []
-        with closing(store):
-            for section in flush.merged:
-                try:
-                    entries = store.segment(section.file).entries(id)
-                except FlintError as error:
-                    if not is_damage(error):
-                        raise
-                    found.append(FoundDamage("index", section.file, cause_of(error)))
-                    continue
-                for entry in entries:
-                    if section.base <= entry.base < section.next:
-                        try:
-                            batches.append(store.segment(section.file).read(entry))
-                        except FlintError as error:
-                            if not is_damage(error):
-                                raise
-                            place = (id, entry.base, entry.next)
-                            found.append(
-                                FoundDamage("messages", section.file, cause_of(error), *place)
-                            )
-        return ([] if found else batches), found
 
     async def install(self, plan: CheckpointPlan, done: WrittenFiles, pace: RecoveryPace) -> None:
         by_id = self._shard.state.by_id
@@ -466,26 +368,6 @@ class Checkpoints:
         self._rewriter.forget((), self.litter)
         for name in self.litter:
             self._kept.store.forget(name)
-
-
-class Flush(NamedTuple):
-    topic: int
-    log: TopicLog
-    tail: list[RecordBatch | RestingRows]
-    merge: int
-    merged: list[Section]
-    gone: OffsetSet | None
-    """What is not written, of a compacted topic."""
-
-    def whole(self, section: Section) -> Section:
-        """The section reaches from the first to the last message, whatever is left of them."""
-        first, last = self.tail[0], self.tail[-1]
-        return section._replace(
-            base=first.base_offset,
-            next=last.base_offset + last.row_count,
-            first_time=first.time(0),
-            last_time=last.time(last.row_count - 1),
-        )
 
 
 @dataclass(slots=True)
@@ -562,8 +444,3 @@ def _with_section(
         return state
     kept = state.sections[: len(state.sections) - merged.get(state.id, 0)]
     return msgspec.structs.replace(state, sections=[*kept, *added])
-
-
-def _note_sections(found: dict[int, list[Section]], sealed: Iterable[tuple[int, Section]]) -> None:
-    for topic, section in sealed:
-        found.setdefault(topic, []).append(section)
