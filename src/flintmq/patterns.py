@@ -135,14 +135,14 @@ class PatternIndex(Generic[T]):
         node = self._root
         for word in pattern.split("."):
             node = node.children.setdefault(word, _PatternNode())
-        node.items.append(item)
+        node.items[item] = None
 
     def remove(self, pattern: str, item: T) -> None:
         path = [self._root]
         words = pattern.split(".")
         for word in words:
             path.append(path[-1].children[word])
-        path[-1].items.remove(item)
+        del path[-1].items[item]
         for parent, word, node in zip(path[-2::-1], words[::-1], path[:0:-1], strict=True):
             if node.items or node.children:
                 break
@@ -176,4 +176,4 @@ class _PatternNode(Generic[T]):
 
     def __init__(self) -> None:
         self.children: dict[str, _PatternNode[T]] = {}
-        self.items: list[T] = []
+        self.items: dict[T, None] = {}  # in the order they came; thousands may go at once

@@ -7,6 +7,7 @@ import json
 import logging
 import ssl
 from collections.abc import AsyncIterator, Callable
+from itertools import pairwise
 from typing import Any
 
 import httpx
@@ -21,6 +22,7 @@ from flintmq.client.client import Client
 from flintmq.engine.broker import Broker
 from flintmq.errors import NotAuthenticated, QueueFull
 from flintmq.frontends.http.api import api_routes
+from flintmq.frontends.http.hub import ENDS_AT_ONCE
 from flintmq.frontends.http.state import HttpState
 from flintmq.net.server.gate import ApiKeyGate
 from flintmq.serde.codec import Codec
@@ -258,6 +260,20 @@ async def test_a_slow_client_costs_its_bound_and_no_more(served: Served, overflo
         # Of what is dropped, the oldest go first, or the newest.
         first = int((await stream.next())["value"][:6])
         assert first == 0 or overflow == "drop_oldest"
+
+
+async def test_where_thousands_leave_at_once_a_few_streams_end_in_each_turn(
+    served: Served,
+) -> None:
+    loop, hub = asyncio.get_running_loop(), served.running.server.streams
+    overs = [loop.create_future() for _ in range(100)]
+    for over in overs:
+        hub.has_left(over)
+    ended = [0]
+    while ended[-1] < len(overs):
+        await asyncio.sleep(0)
+        ended.append(sum(over.done() for over in overs))
+    assert 0 < max(b - a for a, b in pairwise(ended)) <= ENDS_AT_ONCE
 
 
 # --- WebSockets

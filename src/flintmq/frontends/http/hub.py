@@ -32,6 +32,8 @@ BUFFER_BYTES = 64 * 1024
 """What waits in the socket of a stream before nothing more is taken for it."""
 STALLED_BEATS = 4
 """After so many heartbeats without reading anything a client is cut off."""
+ENDS_AT_ONCE = 32
+"""How many streams end in one turn of the loop, where their clients have gone."""
 ENCODED_MAX, ENCODED_BYTES_MAX = 512, 4 * 1024 * 1024
 
 
@@ -87,6 +89,7 @@ class StreamHub:
         self.sent = 0
         self._ready: dict[Pumped, None] = {}
         self._beating: deque[HubStream] = deque()
+        self._leaving: deque[asyncio.Future[None]] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._watching: asyncio.TimerHandle | None = None
         state.gate.on_changed(self._keys_changed)
@@ -123,6 +126,22 @@ class StreamHub:
                 break
         if self._ready:
             self._server.turnstile.enter(self._pump_some)
+
+    # --- going
+
+    def has_left(self, over: asyncio.Future[None]) -> None:
+        """A client is gone. Thousands may go at once: each turn of the loop, a few streams end."""
+        if not self._leaving:
+            self._server.turnstile.enter(self._end_some)
+        self._leaving.append(over)
+
+    def _end_some(self) -> None:
+        for _ in range(min(ENDS_AT_ONCE, len(self._leaving))):
+            over = self._leaving.popleft()
+            if not over.done():
+                over.set_result(None)
+        if self._leaving:
+            self._server.turnstile.enter(self._end_some)
 
     # --- time
 

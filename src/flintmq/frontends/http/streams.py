@@ -337,8 +337,7 @@ class HttpStream(Response):
 
     def lost(self) -> None:
         self._outlet.is_lost = True
-        if not self._ended.done():
-            self._ended.set_result(None)
+        self._hub.has_left(self._ended)
 
     def beat(self) -> None:
         self._outlet.beat()
