@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,7 @@ import flintmq
 from flintmq.net.server.native import NativeServer
 
 from .proxy import Proxy, Way
+from .request_rounds import RequestRounds
 
 
 async def _squares(url: str) -> None:
@@ -91,3 +93,13 @@ async def test_a_session_that_is_gone_leaves_the_outcome_unknown(
             connection.abort()
         with pytest.raises(flintmq.OutcomeUnknown):
             await asking
+
+
+@pytest.mark.slow
+async def test_links_that_are_cut_and_a_broker_that_is_killed_mix_up_no_replies(
+    tmp_path: Path,
+) -> None:
+    """Some of the rounds of `scripts/state-runs --requests`."""
+    result = await RequestRounds(tmp_path, seed=11).run(4, kill_every=4)
+    assert not result.faults, str(result)
+    assert (result.kills, result.replies > 400) == (1, True)
