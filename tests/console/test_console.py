@@ -70,6 +70,11 @@ class Person:
         self.faults: list[str] = []
         self.page.on("pageerror", lambda error: self.faults.append(str(error)))
         self.page.on("request", self._requested)
+        self.page.on("console", self._said)
+
+    def _said(self, message: Any) -> None:
+        if "Content Security Policy" in message.text:
+            self.faults.append(message.text)
 
     def _requested(self, request: Any) -> None:
         if not request.url.startswith((self.url, "data:", "blob:")):
@@ -531,6 +536,19 @@ def test_keys_are_shown_once_and_what_a_key_may_not_do_is_not_offered(
         assert person.page.get_by_role("button", name="Create topic").count() == 0
         person.goes("topics/orders")
         assert person.page.locator(".actions button").count() == 0
+        person.presses("Sign out")
+        person.types("API key", root)
+        person.presses("Sign in")
+        person.page.wait_for_selector("main h1")
+        broker.http.headers["authorization"] = f"Bearer {root}"
+        grants = {"name": "writer", "grants": {"orders": ["publish"]}}
+        writer = broker.ask("POST", "/keys", grants)["key"]
+        person.presses("Sign out")
+        person.types("API key", writer)
+        person.presses("Sign in")
+        person.page.wait_for_selector(".actions button")
+        assert person.page.locator(".actions button").all_inner_texts() == ["Publish"]
+        assert person.page.locator(".tabs a").all_inner_texts() == ["Details"]
         person.presses("Sign out")
         person.types("API key", root)
         person.presses("Sign in")

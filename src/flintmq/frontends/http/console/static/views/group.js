@@ -25,8 +25,9 @@ function Body({ page, where, part, again }) {
   const { topic, name, stats, kind, partitions } = page;
   const [open, setOpen] = useState(null);
   const close = () => { setOpen(null); again(); };
-  const mayChange = may("administer", topic) && kind === "queue";
-  const tabs = kind === "queue"
+  const mayChange = may("administer", topic);
+  const isQueue = kind === "queue";
+  const tabs = isQueue
     ? [["", "Status"], ...(may("consume", topic) ? [["dead-letters", `Dead letters (${count(stats.dead_letters)})`]] : [])]
     : [];
   return html`
@@ -37,25 +38,13 @@ function Body({ page, where, part, again }) {
       <span class="grow"></span>
       ${mayChange &&
       html`<div class="actions">
-        <${Action} does=${async () => { await post(`${where}/${stats.paused ? "resume" : "pause"}`); again(); }} done=${stats.paused ? "The group was resumed." : "The group is paused: it receives nothing until it is resumed."}>${stats.paused ? "Resume" : "Pause"}<//>
-        <button onClick=${() => setOpen("reset")}>Reset</button>
+        ${isQueue && html`<${Action} does=${async () => { await post(`${where}/${stats.paused ? "resume" : "pause"}`); again(); }} done=${stats.paused ? "The group was resumed." : "The group is paused: it receives nothing until it is resumed."}>${stats.paused ? "Resume" : "Pause"}<//>
+        <button onClick=${() => setOpen("reset")}>Reset</button>`}
         <button class="danger" onClick=${() => setOpen("delete")}>Delete</button>
       </div>`}
     </header>
-    <${Facts} of=${[
-      ["Lag", count(stats.lag)],
-      ["Ready", count(stats.ready)],
-      ["In flight", count(stats.in_flight)],
-      ["Delayed", count(stats.delayed)],
-      ["Members", count(stats.members)],
-      ["Waiting consumers", count(stats.waiting)],
-      ["Oldest message", stats.oldest_age === null ? "–" : duration(stats.oldest_age)],
-      ["Delivered", count(stats.delivered)],
-      ["Redelivered", count(stats.redelivered)],
-      ["Settled", count(stats.settled)],
-      ["Leases expired", count(stats.leases_expired)],
-      ...Object.entries(stats.drops).map(([reason, number]) => [`Dropped: ${reason}`, count(number)]),
-    ]} />
+    ${!isQueue && html`<p class="faint">A named reader: it reads the topic in order and keeps its position, without acknowledging single messages.</p>`}
+    <${Facts} of=${isQueue ? factsOfQueue(stats) : factsOfReader(page)} />
     ${tabs.length > 0 && html`<div class="tabs">
       ${tabs.map(([one, title]) => html`<a key=${one} href=${address(["topics", topic, "groups", name, ...(one ? [one] : [])])} aria-current=${(part ?? "") === one ? "page" : undefined}>${title}</a>`)}
     </div>`}
@@ -73,6 +62,31 @@ function Body({ page, where, part, again }) {
       <p>The group and its progress will be deleted. The messages stay. A new group of this name begins from scratch.</p>
     <//>`}`;
 }
+
+const factsOfReader = ({ stats, partitions }) => [
+  ["Lag", count(stats.lag)],
+  ["Position", partitions.length ? undefined : stats.position],
+  ["Open readers", count(stats.members)],
+  ["Oldest message", stats.oldest_age === null ? "–" : duration(stats.oldest_age)],
+  ...dropsOf(stats),
+];
+
+const factsOfQueue = (stats) => [
+  ["Lag", count(stats.lag)],
+  ["Ready", count(stats.ready)],
+  ["In flight", count(stats.in_flight)],
+  ["Delayed", count(stats.delayed)],
+  ["Members", count(stats.members)],
+  ["Waiting consumers", count(stats.waiting)],
+  ["Oldest message", stats.oldest_age === null ? "–" : duration(stats.oldest_age)],
+  ["Delivered", count(stats.delivered)],
+  ["Redelivered", count(stats.redelivered)],
+  ["Settled", count(stats.settled)],
+  ["Leases expired", count(stats.leases_expired)],
+  ...dropsOf(stats),
+];
+
+const dropsOf = ({ drops }) => Object.entries(drops).map(([reason, number]) => [`Dropped: ${reason}`, count(number)]);
 
 const PARTITIONS = [
   { name: "partition", title: "Partition", value: (row) => Number(row.partition), cell: (row) => row.partition },

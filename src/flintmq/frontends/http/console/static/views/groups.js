@@ -16,7 +16,7 @@ const COLUMNS = [
   { name: "kind", title: "Kind", wide: true, value: (row) => row.kind, cell: (row) => (row.kind === "queue" ? "queue" : "reader") },
   { name: "lag", title: "Lag", align: "right", value: (row) => row.lag, cell: (row) => count(row.lag) },
   { name: "flight", title: "In flight", align: "right", value: (row) => row.inFlight, cell: (row) => count(row.inFlight) },
-  { name: "delayed", title: "Delayed", align: "right", wide: true, value: (row) => row.delayed, cell: (row) => count(row.delayed) },
+  { name: "delayed", title: "Delayed", align: "right", wide: "widest", value: (row) => row.delayed, cell: (row) => count(row.delayed) },
   { name: "rate", title: "Out/s", align: "right", value: (row) => row.delivered, cell: (row) => short(row.delivered) },
   { name: "members", title: "Members", align: "right", value: (row) => row.members, cell: (row) => count(row.members) },
   { name: "oldest", title: "Oldest", align: "right", value: (row) => row.oldestAge, cell: (row) => (row.oldestAge ? duration(row.oldestAge) : "–") },

@@ -25,7 +25,7 @@ export function Topic({ words }) {
 function Body({ topic, tab, again }) {
   const { name, stats, options, partitions } = topic;
   const tabs = [["messages", "Messages"], ["groups", `Groups (${topic.groups.length})`], ["details", "Details"]].filter(
-    ([one]) => one !== "messages" || may("consume", name),
+    ([one]) => ({ messages: may("consume", name), groups: may("consume", name) || may("administer", name), details: true })[one],
   );
   const shown = tabs.some(([one]) => one === tab) ? tab : tabs[0][0];
   return html`
