@@ -282,9 +282,12 @@ async def _to_file(job: CopyJob, target: Target, resume: bool, overwrite: bool) 
             async with Outlet(sink.file) as out:
                 found = _rows(reader, ends, job)
                 while (rows := await out.unless_gone(anext(found, None))) is not None:
-                    await out.print([sink.encode(rows)])
-                    job.copied += len(rows)
-                    job.bytes += _bytes_of(rows.runs)
+                    try:
+                        await out.print([sink.encode(rows)])
+                    finally:  # an interrupt may come when they are written, and not counted yet
+                        if out.left:
+                            job.copied += len(rows)
+                            job.bytes += _bytes_of(rows.runs)
                     bar.show(job.copied)
         finally:
             bar.clear()
