@@ -53,19 +53,19 @@ def test_of_a_cluster_that_is_well_only_the_majority_is_told() -> None:
             (node("b", "down"), node("c")),
             "warning",
             "spare",
-            "2 of 3 voters are up: none",
+            "2 of 3 voters are up: if one more fails",
         ),
         ((node("b", "down", why="no answer"), node("c")), "error", "nodes", "b is down: no answer"),
         ((node("b", "down"), node("c", "down")), "error", "quorum", "nothing can be published"),
         ((node("b", disk="full"), node("c")), "error", "disks", "the disk of node b is full"),
-        ((node("b", disk="stalled"), node("c")), "error", "disks", "b does not finish writing"),
+        ((node("b", disk="stalled"), node("c")), "error", "disks", "b hangs while writing"),
         ((node("b", copy="differs"), node("c")), "error", "copies", "b differs from that of most"),
         ((node("b", clock_ms=-700), node("c")), "warning", "clocks", "b is 0.7 s behind"),
         ((node("b", clock_ms=11_000), node("c")), "error", "clocks", "11.0 s ahead of the others;"),
         ((node("b", behind=20_000), node("c")), "warning", "lag", "b is 20,000 entries behind"),
         ((node("b", "learner", behind=5), node("c")), "warning", "lag", "does not vote yet"),
         ((node("b", version="0.9"), node("c")), "warning", "versions", "a 1.0, b 0.9, c 1.0"),
-        ((node("b"),), "warning", "spare", "2 of 2 voters are up: none"),
+        ((node("b"),), "warning", "spare", "2 of 2 voters are up: if one more fails"),
         ((node("b"), node("c"), node("d")), "warning", "spare", "no more nodes than 3"),
     ],
 )
@@ -83,7 +83,7 @@ def test_a_cluster_without_a_leader_is_not_well() -> None:
     found = examine(cluster(node("a"), node("b"), node("c")))
 
     assert not found.is_well
-    assert "nobody leads" in found.findings[0].text
+    assert "there is no leader" in found.findings[0].text
 
 
 def test_what_can_be_finalized_is_told() -> None:
@@ -120,7 +120,7 @@ def test_the_leader_is_restarted_last_and_hands_over_to_one_that_was_restarted()
     ("status", "why"),
     [
         (WELL, ""),
-        (cluster(node("a"), node("b"), node("c")), "nobody leads"),
+        (cluster(node("a"), node("b"), node("c")), "the cluster has no leader"),
         (cluster(node("a", "leader"), node("b", "down"), node("c")), "node b is down"),
         (cluster(node("a", "leader"), node("b")), "with 2 voters"),
         (cluster(node("a", "leader"), node("b", behind=99_999), node("c")), "99,999 entries"),

@@ -49,39 +49,37 @@ def connect(
 ) -> Client:
     """Connect to a broker: `async with flintmq.connect("memory://") as mq`.
 
-    Without a URL it is the one in the environment's FLINTMQ_SERVER, or else `memory://`; `mq.url`
-    says which, and so does a line in the log.
+    Without a URL, FLINTMQ_SERVER is used, else `memory://`; `mq.url` and a log line say which.
 
-    `memory://` runs a broker inside this process, in memory; each call makes a broker of its own.
-    With `auto_create=False`, a topic has to be made before it is used. `timeout` is how long a
-    call waits for the broker, unless it has a timeout of its own (None: as long as it takes).
-    `decoded_bytes_max` bounds what a compressed message may grow to. `clock` is for tests.
+    `memory://` runs a broker in memory, inside this process; each call creates a new one. With
+    `auto_create=False`, topics must be created before they are used. `timeout` is the default time
+    limit of calls that have none of their own (None: no limit). `decoded_bytes_max` limits the size
+    of a message after decompression. `clock` is for tests.
 
-    `file:///path` keeps everything in a directory, across restarts and crashes; one process at a
-    time. `fsync` says when the disk is waited for: `always` (before every receipt), `every_n:<n>`,
-    `interval:<ms>` or `never`.
+    `file:///path` stores everything in a directory, across restarts and crashes. Only one process
+    can use it at a time. `fsync` says when to sync to disk: `always` (before every receipt),
+    `every_n:<n>`, `interval:<ms>` or `never`.
 
-    `flint://host:port` is a broker elsewhere, or several hosts with commas, of which one will do.
-    A connection that is lost is made again by itself. Every call ends at its own deadline, whatever
-    the connection does. `on_full` says what a publish does when too much is not acknowledged:
-    `block`, or `raise` QueueFull. `api_key` says who you are, where the broker asks for that;
-    without it the environment's FLINTMQ_API_KEY does. A key that is wrong raises NotAuthenticated
-    at once; one that is removed later raises it into everything that is open.
+    `flint://host:port` is a broker on the network; several hosts are separated by commas. Lost
+    connections are reopened automatically. Every call ends at its deadline, whatever happens to the
+    connection. `on_full` says what a publish does when too much is unacknowledged: `block`, or
+    `raise` QueueFull. `api_key` is your key, by default that in FLINTMQ_API_KEY. A wrong key raises
+    NotAuthenticated; if a key is revoked later, everything open raises it.
 
-    `flints://host:port` is the same over TLS. The broker's certificate has to be for that host and
-    signed by somebody this machine trusts, or by `tls_ca`, a file of certificates. `tls_cert` and
-    `tls_key` are for a broker that asks clients for one. `tls_verify=False` checks nothing: for
-    experiments. In the environment: FLINTMQ_TLS_CA, FLINTMQ_TLS_CLIENT_CERT,
-    FLINTMQ_TLS_CLIENT_KEY, FLINTMQ_TLS_VERIFY.
+    `flints://host:port` is the same over TLS. The certificate of the broker must be valid for that
+    host, and signed by a CA that this machine trusts, or by `tls_ca`, a CA file. `tls_cert` and
+    `tls_key` are the client certificate, if the broker requires one. `tls_verify=False` does not
+    verify the broker: for experiments only. The environment variables are FLINTMQ_TLS_CA,
+    FLINTMQ_TLS_CLIENT_CERT, FLINTMQ_TLS_CLIENT_KEY and FLINTMQ_TLS_VERIFY.
 
-    `outbox` is a directory in which publishes are kept while a flint:// broker is away, across
-    restarts and crashes of this process: every publish goes there, its receipt says `queued`, and
-    it is sent in order, exactly once, when the broker can be reached. One process at a time uses
-    it. It holds `outbox_bytes_max`, then publishes raise OutboxFull; `fsync` counts for it.
+    `outbox` is a directory that stores publishes while a flint:// broker is unreachable, across
+    restarts and crashes of this process. Every publish goes there, its receipt says `queued`, and
+    it is sent in order, exactly once, when the broker can be reached. Only one process can use it
+    at a time. When it holds `outbox_bytes_max`, publishes raise OutboxFull. `fsync` applies to it.
 
-    `tracing` makes OpenTelemetry spans of publishing and processing, and carries `traceparent` from
-    one to the other in the headers. By default it is on where OpenTelemetry is set up in this
-    process; True needs `flintmq[otel]`.
+    `tracing` creates OpenTelemetry spans for publishing and processing, and passes `traceparent` in
+    the headers. By default it is on if OpenTelemetry is set up in this process; True requires
+    `flintmq[otel]`.
     """
     spans = tracing_for(tracing)
     if url is None:

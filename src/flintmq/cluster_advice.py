@@ -87,17 +87,17 @@ def _quorum(status: ClusterStatus) -> Iterable[ClusterFinding]:
     text = f"{up} of {len(known)} voters are up"
     if left < 0:
         remedy = (
-            "start the nodes that are down; if a majority is lost for good: `flintmq cluster "
+            "start the nodes that are down; if a majority is lost forever: run `flintmq cluster "
             "recover`"
         )
         yield ClusterFinding("error", "quorum", f"{text}: nothing can be published", remedy)
     elif status.leader is None:
-        remedy = "an election takes about two seconds; look again, then at the logs"
-        yield ClusterFinding("error", "quorum", f"{text}, and nobody leads", remedy)
+        remedy = "an election takes about two seconds: check again, then read the logs"
+        yield ClusterFinding("error", "quorum", f"{text}, but there is no leader", remedy)
     elif left == 0:
         is_meant = len(known) < 3
         remedy = "add nodes up to three" if is_meant else "start or replace the nodes that are down"
-        text += ": none of them may fail, or nothing can be published"
+        text += ": if one more fails, nothing can be published"
         yield ClusterFinding("warning", "spare", text, remedy)
     else:
         nodes = "node" if left == 1 else "nodes"
@@ -125,9 +125,9 @@ def _nodes(status: ClusterStatus) -> Iterable[ClusterFinding]:
 def _disks(nodes: Iterable[NodeStatus]) -> Iterable[ClusterFinding]:
     for node in nodes:
         if node.disk == "full":
-            text, remedy = "is full: it cannot store messages", "make room, or add a larger disk"
+            text, remedy = "is full: it cannot store messages", "free space, or use a larger disk"
         elif node.disk == "stalled":
-            text, remedy = "does not finish writing", "look at the machine; replace the disk"
+            text, remedy = "hangs while writing", "check the machine, or replace the disk"
         else:
             continue
         yield ClusterFinding("error", "disks", f"the disk of node {node.name} {text}", remedy)
@@ -155,7 +155,7 @@ def _clocks(nodes: Iterable[NodeStatus]) -> Iterable[ClusterFinding]:
     for name, ms in skews(nodes).items():
         if abs(ms) > SKEW_MS:
             ahead = "ahead of" if ms > 0 else "behind"
-            leads = "; it does not lead" if abs(ms) > SKEW_MS_MAX else ""
+            leads = "; it cannot become leader" if abs(ms) > SKEW_MS_MAX else ""
             yield ClusterFinding(
                 "error" if abs(ms) > SKEW_MS_MAX else "warning",
                 "clocks",
@@ -170,7 +170,7 @@ def _lag(status: ClusterStatus) -> Iterable[ClusterFinding]:
             yield ClusterFinding(
                 "warning",
                 "lag",
-                f"node {node.name} receives its copy and does not vote yet"
+                f"node {node.name} is copying the data and does not vote yet"
                 + (f" ({node.behind:,} entries to come)" if node.behind else ""),
             )
         elif node.behind is not None and node.behind > BEHIND_MAX:
@@ -178,7 +178,7 @@ def _lag(status: ClusterStatus) -> Iterable[ClusterFinding]:
                 "warning",
                 "lag",
                 f"node {node.name} is {node.behind:,} entries behind",
-                "it catches up by itself; if it does not: look at its disk and network",
+                "it catches up automatically; if it does not, check its disk and network",
             )
 
 
@@ -195,8 +195,8 @@ def _versions(status: ClusterStatus) -> Iterable[ClusterFinding]:
         yield ClusterFinding(
             "warning",
             "level",
-            f"the cluster is at level {status.level}, and all nodes know {least}",
-            "when you do not want to go back to the earlier version: `flintmq cluster finalize`",
+            f"the cluster is at level {status.level}, and all nodes support {least}",
+            "to use new features, and give up the downgrade: `flintmq cluster finalize`",
         )
 
 
@@ -223,13 +223,13 @@ def restart_steps(status: ClusterStatus) -> list[RestartStep]:
 def why_not_restart(status: ClusterStatus) -> str:
     """Why a node must not be stopped now; empty: it may be."""
     if status.leader is None:
-        return "nobody leads"
+        return "the cluster has no leader"
     down = [node.name for node in status.nodes if node.role == "down"]
     if down:
         return f"node {down[0]} is down"
     if len(voters(status)) < 3:
         return (
-            f"with {len(voters(status))} voters nothing can be published while one is stopped; "
+            f"with {len(voters(status))} voters, nothing can be published while one is stopped; "
             "add nodes up to three"
         )
     late = [node for node in voters(status) if (node.behind or 0) > BEHIND_MAX]

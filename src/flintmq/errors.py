@@ -9,24 +9,24 @@
       TopicNotFound                   create the topic, or allow auto_create
         TopicDeleted                  it was deleted while in use; open it again if expected
       TopicReplaced                   deleted and created again; start again in the new one
-      MessagesLost                    deleted before they were read; allow it, or fix retention
+      MessagesLost                    deleted before they were read; allow that, or raise retention
       NotAuthenticated                pass an API key that the broker knows
       PermissionDenied                ask the administrator for a grant
       TopicExists                     use the same options, or call configure_topic
       TopicFull                       wait for readers, or choose another overflow policy
       QueueFull                       the same for a live queue or a publisher's own buffer
-      OutboxFull                      connect, so that it is sent, or allow it more bytes
+      OutboxFull                      reconnect to send it, or raise its limit
       NotStaged                       stage the parts again, then commit
       GroupNotFound                   subscribe or poll creates it
       GroupExists                     pass the group's own options, none, or another name
       NoResponders                    start a responder, then send the request again
       NoReply (TimeoutError)          no reply in time; the request may have been processed
       TaskFailed                      the task itself failed; its text is the task's
-      TaskCancelled                   somebody has cancelled the task
+      TaskCancelled                   the task was cancelled
       NoResult (TimeoutError)         the task has not ended in time; wait for it again
-      ScheduleNotFound                create_schedule makes it
-      WebhookNotFound                 create_webhook makes it
-      DefinitionChanged               look at it again, then repeat the change
+      ScheduleNotFound                create it with create_schedule
+      WebhookNotFound                 create it with create_webhook
+      DefinitionChanged               read it again, then repeat the change
       LeaseLost                       drop the work: another consumer has the message
       DecodeFailed                    the value cannot be decoded; the reader can continue
       FilterFailed                    fix the filter; the reader continues after the message
@@ -39,21 +39,21 @@
       StorageFull                     free disk space; publishing then resumes by itself
       StorageFailed                   the disk failed a read, write or sync; check it, restart
       BrokerFailed                    a bug in the broker; restart it, and report the bug
-      OutcomeUnknown                  it may or may not have happened; see its text for retries
+      OutcomeUnknown                  it may or may not have been done; the text says how to retry
       DataDirectoryInUse              another process uses it; stop it, or use another
       SparkUnavailable                install or start what it names: Java, PySpark, a session
 
     of the Raft core (flintmq.raft):
-      ProposalRefused                 nothing was appended; try again later or elsewhere
+      ProposalRefused                 nothing was appended; try again later, or on another node
         NotLeader                     ask the node named in it
         TooMuchUncommitted            slow down until the quorum has caught up
         LeadershipMoving              a transfer is under way; ask the next leader
         MembershipChangeRefused       wait for the change before it, or change the change
-      LogCompacted                    older than what is kept; use the snapshot
+      LogCompacted                    the entry was compacted; use the snapshot
       LogUnavailable                  not there (yet)
       MalformedRaftMessage            drop the connection it came from
       SnapshotDamaged                 ask for the chunk again, or for a new snapshot
-      RaftInvariantBroken             stop the node: going on could lose what was promised
+      RaftInvariantBroken             stop the node: continuing could lose acknowledged data
 
 Each error carries its facts as attributes.
 """
@@ -69,7 +69,7 @@ from .installing import remedy
 
 
 class FlintError(Exception):
-    """The root of everything FlintMQ raises on purpose."""
+    """Base class of all FlintMQ errors."""
 
     receipts: Sequence[Any] = ()
     """For a publish in several parts that failed: the receipts of the parts that were published."""
@@ -87,11 +87,11 @@ def _rebuilt(kind: type[FlintError], args: tuple[Any, ...], facts: dict[str, Any
 
 
 class InvalidRequest(FlintError, ValueError):
-    """The call itself is wrong; the text says what is allowed."""
+    """The call is invalid; the text says what is allowed."""
 
 
 class MessageTooLarge(InvalidRequest):
-    """One message, or one batch of them, is over a size limit. Nothing of it was published."""
+    """A message or a batch exceeds a size limit. Nothing was published."""
 
     def __init__(self, what: str, size: int, limit: int, limit_name: str) -> None:
         super().__init__(f"{what} is {size:,} bytes; {limit_name} allows {limit:,}")
@@ -99,7 +99,7 @@ class MessageTooLarge(InvalidRequest):
 
 
 class EncodeFailed(InvalidRequest):
-    """The format cannot write this value down. Nothing was published."""
+    """The format cannot encode this value. Nothing was published."""
 
     def __init__(self, type_name: str, format: str, why: str) -> None:
         super().__init__(f"cannot encode {type_name} as {format}: {why}")
@@ -107,7 +107,7 @@ class EncodeFailed(InvalidRequest):
 
 
 class RoutingFailed(InvalidRequest):
-    """A routing function raised, or gave something that is no partition. Nothing was published."""
+    """A routing function raised, or did not return a partition. Nothing was published."""
 
     def __init__(self, topic: str, why: str) -> None:
         super().__init__(f"the routing function for {topic!r} {why}")
@@ -115,7 +115,7 @@ class RoutingFailed(InvalidRequest):
 
 
 class MissingExtra(InvalidRequest, ImportError):
-    """A part that is not in the core was asked for."""
+    """This feature needs an optional dependency that is not installed."""
 
     def __init__(self, what: str, extra: str) -> None:
         super().__init__(f"{what} needs an extra package: {remedy(extra)}")
@@ -131,7 +131,7 @@ def extra_module(what: str, extra: str, *names: str) -> Any:
 
 
 class TopicNotFound(FlintError, LookupError):
-    """There is no such topic, and it may not be made on the fly."""
+    """The topic does not exist, and may not be created automatically."""
 
     def __init__(self, topic: str, hint: str = "create it with create_topic") -> None:
         super().__init__(f"topic {topic!r} does not exist; {hint}")
@@ -139,7 +139,7 @@ class TopicNotFound(FlintError, LookupError):
 
 
 class TopicDeleted(TopicNotFound):
-    """The topic was deleted while this reader, feed or publish was open. What it had is gone."""
+    """The topic was deleted while it was in use. Its messages are gone."""
 
     def __init__(self, topic: str) -> None:
         super().__init__(
@@ -148,8 +148,8 @@ class TopicDeleted(TopicNotFound):
 
 
 class TopicReplaced(FlintError):
-    """A topic was deleted and made anew under its name: offsets of the old one mean nothing in it.
-    Begin anew in the new one."""
+    """A topic was deleted and created again: offsets of the old one are not valid in the new one.
+    Start again in the new topic."""
 
     def __init__(self, topic: str, known_id: int, found_id: int) -> None:
         super().__init__(
@@ -160,7 +160,7 @@ class TopicReplaced(FlintError):
 
 
 class MessagesLost(FlintError):
-    """Messages that were still to be read are gone: retention was faster, or a disk lost them."""
+    """Messages were deleted before they were read, by retention or because of a damaged disk."""
 
     def __init__(self, topic: str, first: int, next: int, count: int, remedy: str) -> None:
         super().__init__(
@@ -171,14 +171,17 @@ class MessagesLost(FlintError):
 
 
 class NotAuthenticated(FlintError):
-    """The broker asks who you are, and the key is missing or not one of its keys."""
+    """The broker requires an API key, and it is missing or not valid."""
 
     def __init__(self, why: str) -> None:
-        super().__init__(f"{why}; create keys with `flintmq key add`")
+        super().__init__(
+            f"{why}; pass it as api_key= or in FLINTMQ_API_KEY, or create one with "
+            "`flintmq key add`"
+        )
 
 
 class PermissionDenied(FlintError, PermissionError):
-    """Your key does not allow that. Whether there is such a topic is not said."""
+    """Your key does not allow this. The topic may or may not exist."""
 
     def __init__(self, permission: str, topic: str, where: str = "on topic") -> None:
         super().__init__(f"this key may not {permission} {where} {topic!r}")
@@ -186,7 +189,7 @@ class PermissionDenied(FlintError, PermissionError):
 
 
 class TopicExists(FlintError):
-    """The topic is there already, with other options than the ones asked for."""
+    """The topic already exists, with different options."""
 
     def __init__(self, topic: str, differing: dict[str, tuple[Any, Any]]) -> None:
         differences = ", ".join(
@@ -199,7 +202,7 @@ class TopicExists(FlintError):
 
 
 class TopicFull(FlintError):
-    """The topic is at its limit and its readers have not passed enough. Nothing was published."""
+    """The topic is full of messages that are still needed. Nothing was published."""
 
     def __init__(self, topic: str, limit: str, why: str, *, never_fits: bool = False) -> None:
         super().__init__(f"topic {topic!r} is full ({limit}): {why}")
@@ -217,7 +220,7 @@ class QueueFull(FlintError):
 
 
 class OutboxFull(FlintError):
-    """The outbox of this device has no room; nothing was added."""
+    """The outbox on this device is full. Nothing was added."""
 
     def __init__(self, directory: str, bytes: int, bytes_max: int, why: str | None) -> None:
         waits = f"; it waits, last because of: {why}" if why else ""
@@ -229,7 +232,7 @@ class OutboxFull(FlintError):
 
 
 class NotStaged(FlintError, LookupError):
-    """A commit names parts that are not there. Nothing was committed."""
+    """A commit names parts that are not staged. Nothing was committed."""
 
     def __init__(self, writer: str, number: int, parts: Sequence[str]) -> None:
         names = ", ".join(map(repr, parts))
@@ -241,7 +244,7 @@ class NotStaged(FlintError, LookupError):
 
 
 class GroupNotFound(FlintError, LookupError):
-    """There is no such group on this topic."""
+    """The topic has no such group."""
 
     def __init__(self, topic: str, group: str) -> None:
         super().__init__(
@@ -251,9 +254,9 @@ class GroupNotFound(FlintError, LookupError):
 
 
 class GroupExists(FlintError):
-    """The name is in use by a group of the other kind, or by one that was made with other options.
+    """The name is in use by a group of the other kind, or by one with different options.
 
-    `order`, `filter` and `start` belong to the group: whoever creates it sets them.
+    `order`, `filter` and `start` are set when the group is created.
     """
 
     def __init__(self, topic: str, group: str, differing: dict[str, tuple[Any, Any]]) -> None:
@@ -278,18 +281,18 @@ class WebhookNotFound(FlintError):
 
 
 class DefinitionChanged(FlintError):
-    """Somebody else has changed it since it was looked at. Nothing was done."""
+    """It was changed since you read it. Nothing was done."""
 
     def __init__(self, kind: str, topic: str, name: str) -> None:
         super().__init__(
-            f"the {kind} {name!r} of topic {topic!r} was changed by somebody else; look at it again"
+            f"the {kind} {name!r} of topic {topic!r} was changed since you read it; read it again"
         )
         self.kind, self.topic, self.name = kind, topic, name
 
 
 class LeaseLost(FlintError):
-    """These messages are no longer yours: somebody else has them, or has settled them. Drop the
-    work. What else was settled in the same call is settled."""
+    """You no longer hold these messages: another consumer has them, or they were already settled.
+    Discard the work. Other messages in the same call were settled."""
 
     def __init__(self, topic: str, group: str, offsets: Sequence[int]) -> None:
         named = ", ".join(map(str, offsets[:8])) + (" ..." if len(offsets) > 8 else "")
@@ -302,7 +305,7 @@ class LeaseLost(FlintError):
 
 
 class DecodeFailed(FlintError):
-    """A message's value does not decode. Its bytes are in `message.value`; others are fine."""
+    """The value of a message cannot be decoded. Its bytes are in `message.value`."""
 
     def __init__(
         self, topic: str, partition: int, offset: int | None, expected: str, why: str
@@ -314,7 +317,7 @@ class DecodeFailed(FlintError):
 
 
 class FilterFailed(FlintError):
-    """A filter raised on one message, which was passed over; the next read goes on behind it."""
+    """A filter raised an error on a message, which is skipped; the next read continues after it."""
 
     def __init__(self, topic: str, offset: int | None, cause: BaseException) -> None:
         place = f"{topic!r}" if offset is None else f"{topic!r} offset {offset}"
@@ -331,7 +334,7 @@ class Closed(FlintError):
 
 
 class Disconnected(FlintError):
-    """There is no connection to the broker. What was asked for was not done."""
+    """There is no connection to the broker. The call was not executed."""
 
     def __init__(self, servers: str, cause: str) -> None:
         super().__init__(f"no connection to {servers}: {cause}")
@@ -339,20 +342,19 @@ class Disconnected(FlintError):
 
 
 class TlsFailed(Disconnected):
-    """No connection, because one side does not trust the other's certificate, or only one of them
-    speaks TLS. The text says what helps; it is not tried again until somebody asks for something.
-    """
+    """TLS failed: one side does not accept the other's certificate, or only one side uses TLS.
+    The client does not retry until the next call."""
 
 
 class MalformedFrame(FlintError):
-    """The bytes are no frame, or one beyond the limits. The connection they came by is closed."""
+    """The bytes are not a valid frame, or the frame is too large. The connection is closed."""
 
 
 class Corrupt(FlintError):
-    """Bytes that do not hold what they should. They are never served as data.
+    """Stored bytes are damaged. They are never served as data.
 
-    Where it is messages of a topic that the broker's disk has damaged, `topic`, `partition`,
-    `first_offset` and `next_offset` say which: `seek(error.next_offset)` reads on behind them.
+    For damaged messages of a topic, `topic`, `partition`, `first_offset` and `next_offset` say
+    which: `seek(error.next_offset)` skips them.
     """
 
     topic: str | None = None
@@ -360,15 +362,15 @@ class Corrupt(FlintError):
     first_offset: int | None = None
     next_offset: int | None = None
     is_proven: bool = True
-    """Proven by a checksum. Otherwise the disk could not read them, and a retry may succeed."""
+    """True: a checksum failed. False: the disk could not read the bytes; a retry may succeed."""
 
 
 class UnsupportedFormat(Corrupt):
-    """Intact as far as we can tell, but of a version or kind this FlintMQ does not know."""
+    """The data seems intact, but this version of FlintMQ does not know its format."""
 
 
 class StorageFull(FlintError):
-    """There is no room on the disk. Nothing of this was stored; reading and deleting go on."""
+    """The disk is full. Nothing was stored; reading and deleting still work."""
 
     def __init__(self, file: str, cause: str) -> None:
         super().__init__(
@@ -379,7 +381,7 @@ class StorageFull(FlintError):
 
 
 class StorageFailed(FlintError):
-    """The disk failed. Whether what waited for it is stored is unknown until the next start."""
+    """The disk failed. Whether pending writes are stored is unknown until the next start."""
 
     def __init__(self, operation: str, file: str, cause: str) -> None:
         super().__init__(
@@ -390,7 +392,7 @@ class StorageFailed(FlintError):
 
 
 class BrokerFailed(FlintError):
-    """A fault in the broker itself. It has stopped: nothing more is acknowledged or handed out."""
+    """A bug in the broker. It has stopped: it acknowledges and delivers nothing more."""
 
     def __init__(self, where: str, cause: str) -> None:
         super().__init__(
@@ -402,7 +404,7 @@ class BrokerFailed(FlintError):
 
 
 class NoResponders(FlintError):
-    """Nobody subscribes to the topic of a request. Nothing was published."""
+    """The topic of a request has no subscribers. Nothing was published."""
 
     def __init__(self, topic: str) -> None:
         super().__init__(
@@ -413,7 +415,7 @@ class NoResponders(FlintError):
 
 
 class NoReply(FlintError, TimeoutError):
-    """A request was sent, and nobody replied in time. It may have been processed all the same."""
+    """No reply arrived in time. The request may have been processed."""
 
     def __init__(self, topic: str, seconds: float) -> None:
         super().__init__(f"no reply to a request on topic {topic!r} within {seconds:g} s")
@@ -421,7 +423,7 @@ class NoReply(FlintError, TimeoutError):
 
 
 class TaskFailed(FlintError):
-    """A task, or one that it depends on, has failed for good: its message is a dead letter."""
+    """The task, or one it depends on, failed and will not be retried: it is a dead letter."""
 
     def __init__(self, task_id: str, why: str) -> None:
         super().__init__(f"task {task_id} failed: {why}")
@@ -429,7 +431,7 @@ class TaskFailed(FlintError):
 
 
 class TaskCancelled(FlintError):
-    """A task was cancelled before it was done."""
+    """The task was cancelled before it was done."""
 
     def __init__(self, task_id: str) -> None:
         super().__init__(f"task {task_id} was cancelled")
@@ -437,7 +439,7 @@ class TaskCancelled(FlintError):
 
 
 class NoResult(FlintError, TimeoutError):
-    """A task has not ended in time. It may still do so: ask again."""
+    """The task has not finished in time. It may still finish: wait again."""
 
     def __init__(self, task_id: str, seconds: float, status: str) -> None:
         super().__init__(f"task {task_id} has not ended within {seconds:g} s ({status})")
@@ -453,7 +455,7 @@ class ScheduleNotFound(FlintError):
 
 
 class DataDirectoryInUse(FlintError):
-    """One process at a time may use a data directory."""
+    """Only one process at a time can use a data directory."""
 
     def __init__(self, directory: str, pid: int | None) -> None:
         holder = f"process {pid}" if pid is not None else "another process"
@@ -464,12 +466,12 @@ class DataDirectoryInUse(FlintError):
 
 
 class SparkUnavailable(FlintError):
-    """Spark cannot be started or used as it is; the text says what is missing and where from."""
+    """Spark cannot be started or used; the text says what is missing and how to get it."""
 
 
 class OutcomeUnknown(FlintError):
-    """What was asked for may or may not have happened. Repeating it with its producer and sequence
-    is safe; without them it may happen twice."""
+    """The call may or may not have been executed. To repeat a publish safely, pass producer and
+    sequence; without them it may be stored twice."""
 
     def __init__(self, why: str) -> None:
         super().__init__(f"the outcome is unknown: {why}")

@@ -156,7 +156,7 @@ class Message(msgspec.Struct, frozen=True, gc=False, eq=False, repr_omit_default
 
     @property
     def delivery_count(self) -> int:
-        """How often it was handed out; a reader hands out once."""
+        """How often the message was delivered; always 1 for a reader."""
         return 1
 
     @property

@@ -112,7 +112,7 @@ async def test_what_a_process_did_before_it_died_still_counts() -> None:
     assert supervisor.troubles() == []
     first.ended()
 
-    assert supervisor.progress() == "7 done, 0 failed (0 for good), 1 running"
+    assert supervisor.progress() == "7 done, 0 failed (0 dead letters), 1 running"
     assert supervisor.troubles() == ["process 1 is not running"]
 
 

@@ -40,7 +40,7 @@ def test_it_is_told_once_and_when_it_is_over(caplog: pytest.LogCaptureFixture) -
     said = [record.getMessage() for record in caplog.records]
     assert [text.split(";")[0].split(" (")[0] for text in said] == [
         "the clock is 0.6 s behind that of most nodes",
-        "the clock agrees with that of the other nodes again",
+        "the clock agrees with the other nodes again",
     ]
 
 

@@ -211,7 +211,7 @@ async def test_a_function_is_called_by_the_clock() -> None:
 async def test_a_scheduled_function_takes_nothing_that_nobody_gives() -> None:
     app = App()
 
-    with pytest.raises(InvalidRequest, match="argument 'path' would get nothing"):
+    with pytest.raises(InvalidRequest, match="argument 'path' would get no value"):
 
         @app.every(30)
         async def beat(path: str) -> None: ...

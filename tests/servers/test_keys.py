@@ -39,7 +39,7 @@ async def test_a_right_key_comes_in_and_everything_else_does_not(keyed: KeyedSer
             await keyed.connect(key)
         assert str(caught.value) == (
             "the API key is missing or not valid for this broker; "
-            "create keys with `flintmq key add`"
+            "pass it as api_key= or in FLINTMQ_API_KEY, or create one with `flintmq key add`"
         )
     assert keyed.gate.counters.ok == 1
     assert dict(keyed.gate.counters.failed) == {

@@ -120,7 +120,7 @@ async def _publish(mq: Client, row: OutboxRow) -> bool:
             log,
             logging.WARNING,
             "outbox_not_published",
-            f"a message of the outbox to {row.topic} stays there and is tried again: {error}",
+            f"a message of the outbox to {row.topic} was not published; trying again: {error}",
             topic=row.topic,
         )
         return False
@@ -163,7 +163,7 @@ async def relay_rows(mq: Client, database: OutboxDatabase, *, once: bool) -> int
                         log,
                         logging.WARNING,
                         "outbox_failed",
-                        f"the database of the outbox failed, which is tried again: {error}",
+                        f"the database of the outbox failed; trying again: {error}",
                     )
                     await asyncio.sleep(AFTER_FAILURE_SECONDS)
                     continue

@@ -43,7 +43,7 @@ class TaskDecorator(Protocol):
 
 
 class App:
-    """Functions that work on messages, and the connection they share.
+    """Functions that process messages, and their connection.
 
     app = flintmq.App("flint://localhost:7600")
 
@@ -52,7 +52,7 @@ class App:
 
     `flintmq worker module:app` runs it; so does `async with app.running()` inside a program.
     `async with app` only connects, to publish. `url` and the other keywords are those of
-    `flintmq.connect`; `flintmq worker --server URL` goes before `url`. `lifespan` is an async
+    `flintmq.connect`; `flintmq worker --server URL` overrides `url`. `lifespan` is an async
     context manager around the run, which gets the app.
     """
 
@@ -85,22 +85,22 @@ class App:
     # --- handlers
 
     def consumer(self, topic: str, /, **said: Unpack[ConsumerKeywords]) -> Callable[[F], F]:
-        """Have a function work on each message of a topic, or of all topics of a pattern.
+        """Register a function that consumes a topic, or all topics that match a pattern.
 
         The argument gets the value, decoded to its type: a msgspec Struct, dataclass, pydantic
         model, dict, str or bytes. Arguments annotated `flintmq.Message` (or `flintmq.Delivery`) get
-        the message, `flintmq.Client` the connection, `Annotated[T, flintmq.Depends(factory)]` what
-        the factory makes. The function is `async def`, or `def`, which runs in a thread.
+        the message, `flintmq.Client` the connection, `Annotated[T, flintmq.Depends(factory)]` the
+        result of the factory. The function is `async def`, or `def`, which runs in a thread.
 
-        `group` is the name of the function unless it is given. Up to `concurrency` messages (8) are
-        worked on at once. An exception means another delivery, after `backoff` seconds and twice
-        that each time; after `retries` of them, or at once for exceptions of the types `dead_on`,
-        the message becomes a dead letter. A value that cannot be decoded is one at once.
+        `group` defaults to the name of the function. Up to `concurrency` messages (8) are processed
+        at the same time. After an exception, the message is delivered again after `backoff`
+        seconds, which doubles each time; after `retries` retries, or at once for exceptions of the
+        types `dead_on`, it becomes a dead letter. So does a value that cannot be decoded.
 
         With `max` or `linger` the function gets batches: `list[Order]` of up to `max` values (256),
         for which it waits up to `linger` seconds after the first. A return value that is not None
-        is published to `publish_to`, and sent as the reply where the message was a request.
-        `order`, `filter`, `start`, `lease`, `lease_max` and `prefetch` are those of `mq.subscribe`.
+        is published to `publish_to`, and sent as the reply if the message was a request. `order`,
+        `filter`, `start`, `lease`, `lease_max` and `prefetch` are those of `mq.subscribe`.
         """
         check_keywords("consumer", said, ConsumerKeywords)
         names = sys._getframe(1).f_locals
@@ -120,20 +120,20 @@ class App:
     @overload
     def task(self, /, **said: Unpack[TaskKeywords]) -> TaskDecorator: ...
     def task(self, function: Any = None, /, **said: Unpack[TaskKeywords]) -> Any:
-        """Have a function called by workers: `@app.task`, then `await resize.send(path)`.
+        """Register a function that workers call: `@app.task`, then `await resize.send(path)`.
 
-        The arguments of a call are decoded to the types they name; others are filled as those of
-        consumers are, and `flintmq.RunningTask` is for progress. The function is `async def`, or
-        `def`, which runs in a thread. Up to `concurrency` calls (8) run at once.
+        The arguments of a call are decoded to their annotated types; the others are filled as for
+        consumers, and `flintmq.RunningTask` reports progress. The function is `async def`, or
+        `def`, which runs in a thread. Up to `concurrency` calls (8) run at the same time.
 
-        An exception means another try, after `backoff` seconds and twice that each time; after
-        `retries` of them (4), or at once for exceptions of the types `dead_on`, it has failed.
-        `timeout` is the limit of one try in seconds. The outcome is kept for `result_ttl` seconds
-        (3600), for `handle.get()`; None keeps none.
+        After an exception, the task is retried after `backoff` seconds, which doubles each time;
+        after `retries` retries (4), or at once for exceptions of the types `dead_on`, it has
+        failed. `timeout` limits one attempt, in seconds. The result is kept for `result_ttl`
+        seconds (3600), for `handle.get()`; with None it is not kept.
 
-        With `unique`, only one call of a key is there at a time, until it is done or for
-        `unique_for` seconds: True (all arguments), the name of an argument, or a function of the
-        arguments. `name` is that of the function unless it is given; the messages go to the topic
+        With `unique`, only one task per key exists at a time, until it is done or for `unique_for`
+        seconds. The key is True (all arguments), the name of an argument, or a function of the
+        arguments. `name` defaults to that of the function; the messages are in the topic
         `tasks.NAME`. `lease`, `lease_max`, `prefetch` and `order` are those of `mq.subscribe`.
         """
         check_keywords("task", said, TaskKeywords)
@@ -152,12 +152,12 @@ class App:
         missed: WhenMissed = "once",
         **said: Unpack[TaskKeywords],
     ) -> TaskDecorator:
-        """Have a function called at times: `@app.cron("*/5 8-18 * * mon-fri")`.
+        """Register a task that runs on a schedule: `@app.cron("*/5 8-18 * * mon-fri")`.
 
-        The broker keeps the times, by the clocks of `timezone`, and stores one task for each,
-        however many workers run. `missed` says what is done for times at which no broker ran:
-        `skip` them, call `once` (the default), or `all`. The function is a task, too; the other
-        keywords are those of `@app.task`. `flintmq.RunningTask.scheduled_at` is when it was due.
+        The broker keeps the schedule, in `timezone`, and stores one task for each run, however many
+        workers there are. `missed` says what to do about times when no broker was running: `skip`
+        them, call `once` (the default), or `all`. The other keywords are those of `@app.task`.
+        `flintmq.RunningTask.scheduled_at` is the scheduled time.
         """
         check_keywords("cron", said, TaskKeywords)
         when = ScheduleSpec("cron", cron=expression, timezone=timezone, missed=missed)
@@ -167,9 +167,10 @@ class App:
     def every(
         self, interval: Seconds, *, missed: WhenMissed = "once", **said: Unpack[TaskKeywords]
     ) -> TaskDecorator:
-        """Have a function called every so many seconds: `@app.every(30)`; else as `cron`.
+        """Register a task that runs at an interval in seconds: `@app.every(30)`. Otherwise as
+        `cron`.
 
-        The seconds count from 1970 on: every 30 seconds is at :00 and :30, wherever it runs.
+        The interval counts from 1970: every 30 seconds means at :00 and :30, wherever it runs.
         """
         check_keywords("every", said, TaskKeywords)
         when = ScheduleSpec("every", every=seconds(interval, "every"), missed=missed)
@@ -189,7 +190,7 @@ class App:
             del self.tasks[task.name]
             raise InvalidRequest(
                 f"{when.kind} {place_of(function)}: argument {task.spec.required[0]!r} would get "
-                "nothing: nobody sends it; give it a default"
+                "no value: a schedule passes none; give it a default"
             )
         self.schedules[task.name] = when
         return task
@@ -218,7 +219,7 @@ class App:
                 )
 
     def add_middleware(self, middleware: Middleware) -> Middleware:
-        """Have middleware run around every handler."""
+        """Add middleware that runs around every handler."""
         if not isinstance(middleware, Middleware):
             raise InvalidRequest(
                 "add_middleware takes an instance of a class derived from flintmq.Middleware, not "
@@ -266,7 +267,7 @@ class App:
             return BlockingPlace(desk, blocking._thread)
 
     def close_sync(self) -> None:
-        """Close the connection that `send_sync` has made, if any."""
+        """Close the connection that `send_sync` opened, if any."""
         with self._starting_blocking:
             if self._blocking is not None:
                 blocking, desk = self._blocking
@@ -277,11 +278,11 @@ class App:
     async def publish(
         self, topic: str, value: Value, **said: Unpack[PublishKeywords]
     ) -> StoredReceipt:
-        """Publish a message by the connection of the app, as `mq.publish` does."""
+        """Publish a message over the connection of the app, as `mq.publish` does."""
         return await self.mq.publish(topic, value, **said)
 
     async def open(self, mq: Client | None = None) -> Self:
-        """Connect, and run no handlers. With `mq`, use that connection, and never close it."""
+        """Connect, without running handlers. With `mq`, use that connection, and never close it."""
         async with self._opening:
             if self._users == 0:
                 self._closing = AsyncExitStack()
@@ -296,7 +297,7 @@ class App:
         return self
 
     async def close(self) -> None:
-        """Close the connection, once everybody who opened it has closed it."""
+        """Close the connection, once everyone who opened it has closed it."""
         async with self._opening:
             self._users -= 1
             if self._users == 0:
@@ -315,7 +316,7 @@ class App:
     async def running(self, mq: Client | None = None) -> AsyncIterator[RunningApp]:
         """Run all handlers inside this program: `async with app.running(): ...`
 
-        Leaving the block drains: no new messages, and those being worked on are finished. With
+        Leaving the block drains: no new messages, and those being processed are finished. With
         `mq`, that connection is used.
         """
         await self.open(mq)

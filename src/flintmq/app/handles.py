@@ -58,10 +58,11 @@ class TaskHandle(Generic[R]):
         return f"TaskHandle({self.id!r})"
 
     async def get(self, timeout: Seconds | None = None) -> R:
-        """The result, as the function's annotation says; waits until the task has ended.
+        """Return the result, as the annotation of the function says; waits until the task has
+        finished.
 
-        Raises TaskFailed where it failed for good, TaskCancelled, or NoResult after `timeout`
-        seconds. Results are kept for an hour, or as `result_ttl=` of the task says.
+        Raises TaskFailed if it failed finally, TaskCancelled, or NoResult after `timeout` seconds.
+        Results are kept for an hour, or as `result_ttl=` of the task says.
         """
         self._check_kept()
         limit = timeout_seconds(timeout)
@@ -71,7 +72,7 @@ class TaskHandle(Generic[R]):
         return self._result(outcome)
 
     async def state(self) -> TaskState:
-        """How the task is doing right now."""
+        """Return the current state of the task."""
         self._check_kept()
         found = await self._desk.results.look(self._awaited)
         if found is None:
@@ -86,10 +87,10 @@ class TaskHandle(Generic[R]):
         )
 
     async def cancel(self) -> None:
-        """Have the task not done: one that waits is not begun, one that runs is stopped.
+        """Cancel the task: if it is waiting, it does not start; if it is running, it is stopped.
 
-        An async function is cancelled where it awaits. A plain one is stopped at its next step in
-        Python. One that has ended stays as it is.
+        An async function is cancelled at its next await, a plain one is stopped at its next step in
+        Python. A task that has finished stays as it is.
         """
         await self._desk.cancel(self.id, self.receipt, self._claim, self._keeps_result)
 
@@ -123,7 +124,7 @@ class TaskGroupHandle(Generic[R]):
         return len(self.handles)
 
     async def get(self, timeout: Seconds | None = None) -> list[R]:
-        """The results, in the order of the tasks. Raises as `get` of the first that failed does."""
+        """Return the results, in the order of the tasks; raises the first error."""
         for one in self.handles:
             one._check_kept()
         limit = timeout_seconds(timeout)
@@ -137,7 +138,7 @@ class TaskGroupHandle(Generic[R]):
         return found
 
     async def done_count(self) -> int:
-        """How many have ended, as far as is known right now."""
+        """Return how many have finished, as far as is known."""
         outcomes = await self._desk.results.wait_all([one._awaited for one in self.handles], 0.0)
         return sum(one is not None for one in outcomes)
 

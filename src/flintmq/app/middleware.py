@@ -33,7 +33,7 @@ class Invocation:
 
     @property
     def attempt(self) -> int:
-        """How often this message was handed out, this time included."""
+        """How often this message was delivered, including this time."""
         return self.message.delivery_count
 
     def __repr__(self) -> str:

@@ -43,8 +43,9 @@ class RunningTask:
         self._is_stopped = False
 
     def report(self, progress: float, note: str = "") -> None:
-        """Say how far it is, from 0 to 1; `handle.state()` shows it. It does not wait, and may be
-        called from an async or a plain function, as often as you like: the latest counts."""
+        """Report progress from 0 to 1; `handle.state()` shows it. It does not wait. Call it from
+        async or plain functions, as often as you like: the latest counts.
+        """
         if isinstance(progress, bool) or not isinstance(progress, int | float):
             raise InvalidRequest(f"progress must be a number from 0 to 1, not {progress!r}")
         if not 0 <= progress <= 1:
@@ -54,7 +55,7 @@ class RunningTask:
 
     @property
     def scheduled_at(self) -> datetime | None:
-        """When a schedule had it due; None for a task that was sent."""
+        """The scheduled time; None for a task that was sent."""
         due = self.message.headers.get(SCHEDULED)
         return None if due is None else moment(int(due))
 
@@ -105,5 +106,5 @@ def stoppable(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def current_task() -> RunningTask | None:
-    """The task that is being worked on here; None outside of one."""
+    """Return the task that is running here; None outside of a task."""
     return CURRENT.get()

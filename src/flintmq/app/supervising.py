@@ -224,7 +224,7 @@ class WorkerSupervisor:
         handlers = self.figures()
         done, failed = sum(h.done for h in handlers), sum(h.failed for h in handlers)
         running, dead = sum(h.running for h in handlers), sum(h.dead for h in handlers)
-        return f"{done:,} done, {failed:,} failed ({dead:,} for good), {running:,} running"
+        return f"{done:,} done, {failed:,} failed ({dead:,} dead letters), {running:,} running"
 
     def metrics(self) -> str:
         restarts = sum(max(0, one.lives - 1) for one in self.workers)

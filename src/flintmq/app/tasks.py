@@ -80,9 +80,9 @@ class TaskSpec(NamedTuple):
 
 
 class Task(Generic[P, R]):
-    """A function whose calls are sent through the broker; `@app.task` makes it.
+    """A function whose calls are sent through the broker; created by `@app.task`.
 
-    `await resize.send(path)` has a worker call it; calling it as it is calls it here.
+    `await resize.send(path)` makes a worker call it; calling the object calls the function here.
     """
 
     def __init__(self, app: App, function: Callable[P, Any], spec: TaskSpec) -> None:
@@ -109,12 +109,12 @@ class Task(Generic[P, R]):
         task_id: str | None = None,
         **kwargs: Any,
     ) -> TaskHandle[R]:
-        """Have a worker call the function with these arguments; returns once that is safe.
+        """Make a worker call the function with these arguments; returns once the task is stored.
 
-        `delay` seconds from now, or at the time `at`; `priority` 0 to 7, 7 first. `key` goes with
-        the message: with `order="key"`, the tasks of one key run one after the other. Of tasks
-        with the same `unique` key only one is there at a time: sent again, the handle is that of
-        the first. With a `task_id` of yours, the same task sent again is stored once.
+        It runs after `delay` seconds, or at the time `at`; `priority` is 0 to 7, 7 first. `key` is
+        the key of the message: with `order="key"`, tasks with the same key run one after the other.
+        Only one task with the same `unique` key exists at a time: if there is one, its handle is
+        returned. With your own `task_id`, a task that is sent again is stored once.
         """
         return await self.app.desk.send(
             self, self.bound(args, kwargs), _sending(delay, at, key, priority, unique, task_id)
@@ -133,7 +133,8 @@ class Task(Generic[P, R]):
     ) -> BlockingTaskHandle[R]:
         """The same for code without an event loop: it blocks until the task is stored.
 
-        The app connects by itself, as `flintmq.connect_sync` does; `app.close_sync()` ends that.
+        The app connects automatically, as `flintmq.connect_sync` does; `app.close_sync()`
+        disconnects.
         """
         from .handles import BlockingTaskHandle
 
@@ -142,7 +143,7 @@ class Task(Generic[P, R]):
         return BlockingTaskHandle(place, place.run(lambda: place.desk.send(self, bound, said)))
 
     def handle(self, id: str) -> TaskHandle[R]:
-        """The handle of a task that was sent before, here or elsewhere, by its id."""
+        """Return the handle of a task that was sent before, here or elsewhere, by its id."""
         return self.app.desk.handle(self, id)
 
     def step(
@@ -155,7 +156,7 @@ class Task(Generic[P, R]):
     ) -> TaskStep[R]:
         """A call in a chain or group: `flintmq.chain(resize.step(path), upload.step())`.
 
-        The first argument that is left open gets the result of what came before.
+        The first argument that is left open gets the result of the step before.
         """
         waits = None if delay is None else seconds(delay, "delay")
         return TaskStep(self, self.bound(args, kwargs, is_part=True), waits, key, priority)

@@ -117,7 +117,7 @@ def handles_of(
 def group(*steps: TaskStep[R] | Iterable[TaskStep[R]]) -> TaskGroup[R]:
     """Tasks that are sent together: `flintmq.group(resize.step(path) for path in paths)`.
 
-    Takes the steps one by one, or iterables of them.
+    Takes steps, or iterables of steps.
     """
     found: list[TaskStep[R]] = []
     for one in steps:
@@ -126,5 +126,5 @@ def group(*steps: TaskStep[R] | Iterable[TaskStep[R]]) -> TaskGroup[R]:
 
 
 def chain(*parts: TaskStep[Any] | TaskGroup[Any]) -> TaskChain[Any]:
-    """Tasks that follow one another: `flintmq.chain(fetch.step(url), resize.step())`."""
+    """Tasks that run one after the other: `flintmq.chain(fetch.step(url), resize.step())`."""
     return TaskChain(parts)

@@ -254,7 +254,7 @@ class _Progress:
                 log,
                 logging.WARNING,
                 "progress_untold",
-                f"the progress of task {self._running.id} could not be kept: {error}",
+                f"the progress of task {self._running.id} could not be stored: {error}",
                 task=self._running.id,
             )
         finally:

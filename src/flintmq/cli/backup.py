@@ -17,9 +17,7 @@ from .shared import output_option, show, stopped_directory, tell_copied
 
 @click.command("backup")
 @click.argument("places", nargs=-1, required=True, metavar="[DATA_DIR] TARGET")
-@click.option(
-    "--cluster", "of_cluster", is_flag=True, help="The broker is a cluster: its leader writes."
-)
+@click.option("--cluster", "of_cluster", is_flag=True, help="Back up a cluster: the leader writes.")
 @output_option
 @server_options
 def command(target: Target, places: tuple[str, ...], of_cluster: bool, output: str) -> int:
@@ -34,8 +32,8 @@ def command(target: Target, places: tuple[str, ...], of_cluster: bool, output: s
     disk, segment files are hard-linked, because they never change. A backup is itself a data
     directory; `flintmq restore` copies and verifies it.
 
-    With --cluster, the node that leads writes the backup, on its machine. It has everything that
-    was acknowledged when it began. `flintmq restore` founds a new cluster with it.
+    With --cluster, the leader writes the backup, on its machine. It contains everything that was
+    acknowledged before it started. `flintmq restore` makes a new cluster of it.
 
     \b
     Examples:
@@ -66,7 +64,7 @@ def command(target: Target, places: tuple[str, ...], of_cluster: bool, output: s
 def _of_cluster(target: Target, into: Path, output: str) -> int:
     status = run_async(cluster_now(target))
     if status.leader is None:
-        raise InvalidRequest("nobody leads the cluster: its last entries are not known")
+        raise InvalidRequest("the cluster has no leader, so its last entries are unknown")
     target.ask(lambda mq: mq.backup(into))
     shown = {"cluster": status.cluster, "node": status.leader, "target": str(into)}
     text = f"Node {status.leader} wrote a backup of cluster {status.cluster[:8]} to {into}."

@@ -6,16 +6,16 @@ from .command_group import LazyGroup
 
 COMMANDS = {
     "run": "Run a cluster on this machine.",
-    "init": "Make a broker that ran alone a cluster of one.",
-    "status": "Show the nodes of a cluster, and who leads.",
-    "add": "Keep a place for a node that will join.",
-    "remove": "Take a node out of the cluster.",
-    "replace": "Have a blank node take the place of a lost one.",
-    "transfer": "Have another node lead.",
-    "doctor": "Check a cluster, and say what to do.",
+    "init": "Convert a single broker to a cluster of one node.",
+    "status": "Show the nodes of a cluster and its leader.",
+    "add": "Reserve name and address for a node that will join.",
+    "remove": "Remove a node from the cluster.",
+    "replace": "Replace a lost node with an empty one.",
+    "transfer": "Make another node the leader.",
+    "doctor": "Check a cluster, and suggest remedies.",
     "restart-plan": "Restart the nodes in a safe order.",
-    "recover": "Go on with one node, where a majority is lost for good.",
-    "finalize": "After an upgrade: use what is new.",
+    "recover": "Continue with one node after a majority is lost forever.",
+    "finalize": "Use new features after an upgrade.",
 }
 
 command = LazyGroup(

@@ -15,11 +15,11 @@ from .shared import output_option
 @output_option
 @server_options
 def command(target: Target, node: str, peer: str, output: str) -> int:
-    """Keep a place in the cluster for a node that will join.
+    """Reserve name and address for a node that will join.
 
-    HOST:PORT is where the other nodes reach it. Then start it there with an empty data directory,
-    --node-name NAME and --join. A node that is started with --join needs no `add`: it is for names
-    and addresses that are to be fixed before.
+    HOST:PORT is where the other nodes reach it. Then start the node there with an empty data
+    directory, --node-name NAME and --join. You can skip `add`: a node started with --join is
+    added automatically.
 
     \b
     Examples:

@@ -16,9 +16,9 @@ MARKS = {"ok": "ok   ", "warning": "warn ", "error": "BAD  "}
 @output_option
 @server_options
 def command(target: Target, output: str) -> int:
-    """Check a cluster: majority and how many nodes may fail, disks, clocks, lag, versions.
+    """Check a cluster: majority, disks, clocks, lag, versions.
 
-    Any node may be asked; the one that leads knows most. Each finding has a remedy.
+    --server can be any node; the leader knows most. Each finding has a remedy.
 
     Exit codes: 0 no problems, 1 warnings, 2 errors.
 

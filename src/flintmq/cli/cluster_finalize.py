@@ -13,12 +13,11 @@ from .shared import output_option, show
 @output_option
 @server_options
 def command(target: Target, output: str) -> int:
-    """Raise the cluster to the highest level of features that all its nodes know.
+    """Raise the cluster to the highest feature level that all nodes support.
 
-    After a rolling upgrade the nodes run the new version, and use nothing that the one before does
-    not understand; so every node could go back to it. This ends that: new features are used
-    from now on, and a node that runs the earlier version is refused. Refused while a node is
-    down or runs an earlier version.
+    After a rolling upgrade, the nodes run the new version, but use only features of the earlier
+    one, so you can still downgrade. `finalize` enables the new features. From then on, nodes with
+    the earlier version are refused. Fails while a node is down or runs an earlier version.
 
     \b
     Examples:

@@ -33,11 +33,11 @@ from .shared import output_option, show
 )
 @output_option
 def command(data_dir: Path, node_name: str, peer_listen: str, output: str) -> int:
-    """Make the data directory of a broker that ran alone that of a cluster of one node.
+    """Convert the data directory of a single broker to a cluster of one node.
 
-    Messages, offsets, groups, producers and keys stay as they are. Then start the node with
-    --node-name and --peer-listen, and other nodes with an empty data directory and --join.
-    Make a backup first: there is no way back.
+    Messages, offsets, groups, producers and keys are kept. Then start the node with --node-name
+    and --peer-listen, and other nodes with an empty data directory and --join. Make a backup
+    first: this cannot be undone.
 
     \b
     Examples:

@@ -14,22 +14,21 @@ from .shared import DIRECTORY, confirm, output_option, show, yes_option
 
 @click.command("recover")
 @click.argument("directory", type=DIRECTORY, metavar="DATA_DIR")
-@click.option("--unsafe", is_flag=True, help="Say that you know: messages may be lost.")
+@click.option("--unsafe", is_flag=True, help="Confirm that messages may be lost.")
 @click.option("--dry-run", is_flag=True, help="Only show what this node has.")
 @yes_option
 @output_option
 def command(directory: Path, unsafe: bool, dry_run: bool, yes: bool, output: str) -> int:
-    """Go on with one stopped node, where a majority of the cluster is lost for good.
+    """Continue with one stopped node after a majority of the cluster is lost forever.
 
-    DATA_DIR becomes that of the only node of a new cluster, with everything it has. Messages
-    that were acknowledged by the lost nodes without this one are gone. Nodes of the old cluster
-    are refused by the new one, also if they come back; start them with empty data directories
-    and --join.
+    DATA_DIR becomes the only node of a new cluster, with all its data. Messages that only the lost
+    nodes had are gone. The new cluster refuses nodes of the old one, even if they come back: start
+    them with empty data directories and --join.
 
-    Do this only if the lost nodes cannot be started again: if a majority can, start it, and
-    nothing is lost. Of several nodes that are left, take the one whose last term is the highest,
-    and of those the one with the highest last index; --dry-run shows them. Make a copy of the
-    directory first.
+    Do this only if the lost nodes cannot be started again. If a majority can be started, start it,
+    and nothing is lost. If several nodes are left, choose the one with the highest last term, and
+    among those the one with the highest last index; --dry-run shows both. Copy the directory
+    first.
 
     \b
     Examples:
@@ -69,8 +68,10 @@ def _tell(found: ClusterRemains) -> None:
         )
         behind = group.last_index - group.committed
         if behind:
-            click.echo(f"  {behind:,} entries behind that are kept; they may not be acknowledged")
+            click.echo(
+                f"  {behind:,} entries after that are kept; they may not have been acknowledged"
+            )
     click.echo(
-        "May be lost: everything acknowledged behind the last index, by "
+        "May be lost: messages acknowledged after the last index, by "
         f"{', '.join(found.lost) or 'nobody'} without this node."
     )

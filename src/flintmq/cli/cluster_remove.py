@@ -14,10 +14,10 @@ from .shared import output_option
 @output_option
 @server_options
 def command(target: Target, node: str, output: str) -> int:
-    """Take a node out of the cluster.
+    """Remove a node from the cluster.
 
-    If it leads, another node leads first. The node stops and is refused from then on; its id is
-    never used again. Refused if the nodes that are left and up would be no majority.
+    A leader hands over first. The removed node stops, and cannot join again under its id. Refused
+    if the remaining running nodes would not be a majority.
 
     \b
     Examples:

@@ -15,10 +15,10 @@ from .shared import output_option
 @output_option
 @server_options
 def command(target: Target, node: str, peer: str, output: str) -> int:
-    """Have a blank node take the place of one whose disk or machine is lost.
+    """Replace a node whose disk or machine is lost with an empty one.
 
-    Then start it at HOST:PORT with an empty data directory, --node-name NAME and --join. Once it
-    has caught up it votes in place of the old one, which is refused from then on.
+    Then start the new node at HOST:PORT with an empty data directory, --node-name NAME and --join.
+    Once it has caught up, it takes over the vote of the old node, which is refused from then on.
 
     \b
     Examples:

@@ -17,8 +17,8 @@ from .shared import output_option, show
     "--run",
     "hook",
     metavar="COMMAND",
-    help="Carry the plan out: this command restarts one node. {node} and {host} in it are the "
-    "node's name and the host of its address.",
+    help="Execute the plan: COMMAND restarts one node. {node} and {host} in it are replaced by the "
+    "node's name and host.",
 )
 @click.option(
     "--wait",
@@ -26,19 +26,18 @@ from .shared import output_option, show
     default=300.0,
     show_default=True,
     metavar="SECONDS",
-    help="How long one node may take until it has caught up.",
+    help="Time limit for each node to restart and catch up.",
 )
 @output_option
 @server_options
 def command(target: Target, hook: str | None, wait: float, output: str) -> int:
     """Show in which order to restart the nodes of a cluster, for an upgrade or new settings.
 
-    Followers first, one after the other, each once the one before it has caught up; the node
-    that leads comes last and hands over before it is stopped. Clients go on meanwhile.
+    Followers come first, one at a time; each must catch up before the next one is restarted. The
+    leader hands over and comes last. Clients are served throughout.
 
-    With --run, each step is carried out. COMMAND has to end when the node was told to start
-    again. Stops at the first step that fails, and before a restart that would leave no
-    majority.
+    --run executes the plan. COMMAND must return once it has initiated the restart. Stops at the
+    first step that fails, and before a restart that would leave no majority.
 
     \b
     Examples:
@@ -69,5 +68,5 @@ def _print(steps: list[RestartStep], why_not: str) -> None:
 
 def _said(step: RestartStep) -> str:
     if step.do == "transfer":
-        return f"flintmq cluster transfer {step.to}     ({step.node} leads no more)"
+        return f"flintmq cluster transfer {step.to}     ({step.node} hands over)"
     return f"restart {step.node}, and wait until `flintmq cluster status` shows it BEHIND 0"

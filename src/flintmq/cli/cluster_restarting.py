@@ -59,8 +59,8 @@ class RollingRestart:
         able = [node for node in voters(status) if node.name != before and node.disk == "ok"]
         able.sort(key=lambda node: (node.name not in done, node.behind or 0))
         if not able:
-            raise InvalidRequest(f"no other node can lead in place of {before}")
-        self._tell(f"{able[0].name} leads in place of {before}")
+            raise InvalidRequest(f"no other node can take over from {before}")
+        self._tell(f"{able[0].name} takes over from {before}")
         await asked(self._target, lambda broker: broker.cluster("transfer", able[0].name))
 
         async def leads() -> ClusterStatus | None:
@@ -89,7 +89,9 @@ class RollingRestart:
         await self._until(
             is_back,
             self._seconds,
-            lambda: f"node {name} was not restarted, or has not caught up; the others go on",
+            lambda: (
+                f"node {name} was not restarted, or has not caught up; the other nodes keep running"
+            ),
         )
         self._tell(f"{name} is back and has caught up")
 
@@ -106,7 +108,9 @@ class RollingRestart:
             os.killpg(process.pid, signal.SIGTERM)
             raise
         if code:
-            raise InvalidRequest(f"`{text}` failed with exit code {code}; the other nodes go on")
+            raise InvalidRequest(
+                f"`{text}` failed with exit code {code}; the other nodes keep running"
+            )
 
     async def _now(self) -> ClusterStatus | None:
         try:
@@ -134,4 +138,4 @@ def _of(status: ClusterStatus, name: str) -> NodeStatus:
     for node in status.nodes:
         if node.name == name:
             return node
-    raise InvalidRequest(f"node {name} is none of the cluster any more")
+    raise InvalidRequest(f"node {name} is no longer in the cluster")

@@ -11,7 +11,9 @@ from .connecting import run_async
 
 
 @click.command("run")
-@click.option("--nodes", type=click.IntRange(1, 7), default=3, show_default=True, help="How many.")
+@click.option(
+    "--nodes", type=click.IntRange(1, 7), default=3, show_default=True, help="Number of nodes."
+)
 @click.option(
     "--data-dir",
     type=click.Path(file_okay=False, path_type=Path),
@@ -24,16 +26,16 @@ from .connecting import run_async
     type=click.IntRange(0, 65_000),
     default=7600,
     show_default=True,
-    help="Port of the first node; the next ones count on by 10. 0 picks free ports.",
+    help="Port of the first node; each next one adds 10. 0 picks free ports.",
 )
 def command(nodes: int, data_dir: Path, base_port: int) -> int:
     """Run a cluster on this machine until Ctrl-C.
 
-    A line on stdout has the URL for clients, once there is a leader. Each node is a process of
-    its own; its log is NAME.log in the data directory. A node that ends is started again. On
-    Ctrl-C or SIGTERM all nodes finish pending requests and stop.
+    A line on stdout has the URL for clients, once there is a leader. Each node is a separate
+    process; its log is NAME.log in the data directory. A node that exits is restarted. On
+    Ctrl-C or SIGTERM, all nodes finish pending requests and stop.
 
-    All copies are on this machine: that protects against a crash of a process, not against the
+    All copies are on this machine: this protects against a crash of a process, not against the
     loss of the machine. docs/cluster.md shows how to run nodes on several machines.
 
     \b

@@ -21,9 +21,9 @@ SECONDS = 3.0
 @output_option
 @server_options
 def command(target: Target, output: str) -> int:
-    """Show the nodes of a cluster: who leads, who is down, and who is behind.
+    """Show the nodes of a cluster: which one leads, which are down or behind.
 
-    Any node may be asked. Exit code 1 if there is no leader or a node is down.
+    --server can be any node. Exit code 1 if there is no leader or a node is down.
 
     \b
     Examples:
@@ -130,7 +130,7 @@ async def _seen(target: Target, url: str) -> ClusterMap | None:
 
 def _print(status: ClusterStatus) -> None:
     down = sum(node.role == "down" for node in status.nodes)
-    who = f"{status.leader} leads" if status.leader else "nobody leads"
+    who = f"{status.leader} leads" if status.leader else "no leader"
     quorum = "" if status.has_quorum else ", no majority: nothing can be published"
     click.echo(
         f"Cluster {status.cluster[:8]}: {len(status.nodes)} nodes, {down} down, {who}{quorum}"

@@ -14,7 +14,7 @@ from .shared import output_option
 @output_option
 @server_options
 def command(target: Target, node: str, output: str) -> int:
-    """Have another node lead. Clients go on with it at once.
+    """Make another node the leader. Clients follow it immediately.
 
     \b
     Examples:

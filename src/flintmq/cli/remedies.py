@@ -32,7 +32,7 @@ def told(error: FlintError) -> str:
         known = f"`{_typed('group ls', error.topic)}` lists its groups"
         text = f"topic {error.topic!r} has no group {error.group!r}; {known}"
     elif isinstance(error, NotAuthenticated):
-        text += "; pass your key with --api-key-file or FLINTMQ_API_KEY"
+        text = text.replace("as api_key=", "with --api-key-file")
     elif isinstance(error, Disconnected) and not isinstance(error, TlsFailed):
         text += (
             "; is a broker running there? Start one with `flintmq serve`, or name another with "

@@ -33,10 +33,10 @@ def command(
 ) -> int:
     """Copy a backup to an empty directory, and check all checksums of the copy.
 
-    With --node-name and --peer-listen, the copy is the first node of a new cluster, with an id
-    of its own; others join it with empty data directories. Without them it is that of a broker
-    alone, also if the backup is that of a cluster. The copy of a stopped node's directory can
-    only be restored as a node.
+    With --node-name and --peer-listen, the copy is the first node of a new cluster with a new id;
+    others join it with empty data directories. Without them it is a single broker, even if the
+    backup is that of a cluster. A copy of a stopped node's directory can only be restored as a
+    node.
 
     \b
     Examples:

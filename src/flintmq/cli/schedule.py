@@ -18,7 +18,7 @@ from .shared import confirm, hint, output_option, show, yes_option
 
 @click.group("schedule", cls=CommandGroup)
 def command() -> None:
-    """Create, list, run and remove schedules: messages that the broker publishes by the clock.
+    """Create, list, run and remove schedules: messages that the broker publishes at set times.
 
     \b
     Examples:
@@ -61,7 +61,7 @@ def add(
 ) -> int:
     """Publish a message by a cron expression or at an interval.
 
-    Each time is published once, whichever node of a cluster leads, also while no worker runs.
+    Each run is published once, in a cluster too, even while no worker is running.
 
     \b
     Examples:
@@ -86,7 +86,7 @@ def add(
 @output_option
 @server_options
 def ls(target: Target, topic: str | None, output: str) -> int:
-    """List schedules, when they were due last, and when they will be.
+    """List schedules, with their last and next times.
 
     \b
     Examples:
@@ -123,7 +123,7 @@ def _shown(ms: int | None) -> str:
 @output_option
 @server_options
 def run(target: Target, name: str, output: str) -> int:
-    """Publish the message of a schedule now, once more.
+    """Publish the message of a schedule now, in addition.
 
     \b
     Examples:
@@ -157,7 +157,7 @@ def pause(target: Target, name: str, output: str) -> int:
 @output_option
 @server_options
 def resume(target: Target, name: str, output: str) -> int:
-    """Publish again, from now on. What fell into the pause is not made up for.
+    """Publish again, from now on. Times during the pause are skipped.
 
     \b
     Examples:

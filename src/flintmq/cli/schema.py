@@ -40,7 +40,7 @@ compatibility_option = click.option(
 
 @click.group("schema", cls=CommandGroup)
 def command() -> None:
-    """Keep the schemas of a topic's values in the broker, and check new versions.
+    """Store the schemas of a topic's values in the broker, and check new versions.
 
     \b
     Examples:
@@ -96,7 +96,7 @@ def check(
     compatibility: str | None,
     output: str,
 ) -> int:
-    """Tell whether the schema in FILE could be added. Exit code 1 if not. Nothing is added.
+    """Check whether the schema in FILE could be added. Exit code 1 if not. Nothing is added.
 
     \b
     Examples:

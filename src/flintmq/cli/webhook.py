@@ -97,7 +97,7 @@ def add(
 @output_option
 @server_options
 def ls(target: Target, topic: str | None, output: str) -> int:
-    """List webhooks and how they are doing.
+    """List webhooks and their state.
 
     \b
     Examples:

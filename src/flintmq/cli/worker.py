@@ -22,16 +22,23 @@ PROGRESS_SECONDS = 1.0
 @click.command("worker")
 @click.argument("app", metavar="MODULE:APP")
 @click.option(
-    "--processes", type=click.IntRange(1, 256), default=1, show_default=True, help="How many."
+    "--processes",
+    type=click.IntRange(1, 256),
+    default=1,
+    show_default=True,
+    help="Number of processes.",
 )
-@click.option("--reload", is_flag=True, help="Start again when a file of the program changes.")
+@click.option("--reload", is_flag=True, help="Restart when a file of the program changes.")
 @click.option(
     "--health",
     metavar="HOST:PORT",
     help="Serve /health, /ready and /metrics there.",
 )
 @click.option(
-    "--server", envvar="FLINTMQ_SERVER", metavar="URL", help="Broker, in place of the app's own."
+    "--server",
+    envvar="FLINTMQ_SERVER",
+    metavar="URL",
+    help="Broker URL. Overrides that of the app.",
 )
 @click.option(
     "--context", "name", envvar="FLINTMQ_CONTEXT", help="Use the broker saved under this name."
@@ -64,9 +71,9 @@ def command(
 ) -> int:
     """Run the consumers, tasks and schedules of an app until SIGTERM or Ctrl-C.
 
-    MODULE:APP names a flintmq.App, as in orders:app. On SIGTERM or Ctrl-C no new messages are
-    taken, and those being processed are finished. A process that ends is started again. A line on
-    stdout says when all processes are at work.
+    MODULE:APP names a flintmq.App, as in orders:app. On SIGTERM or Ctrl-C, workers take no new
+    messages and finish those they are processing. A process that exits is restarted. A line on
+    stdout says when all processes are running.
 
     \b
     Examples:

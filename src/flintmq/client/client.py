@@ -55,10 +55,11 @@ _HOW_TO_SEND = OnceKeywords.__optional_keys__
 
 
 class Client:
-    """A connection to a broker; `flintmq.connect` makes it. Use it as `async with`, or `await` it.
+    """A connection to a broker, created by `flintmq.connect`. Use it with `async with`, or `await`
+    it.
 
-    `timeout` of the connection is how long a call waits at most for the broker, and a publish for
-    room (a full topic with `overflow="block"`); a call's own `timeout` goes before it.
+    The connection's `timeout` is how long a call waits for the broker, and a publish for space (in
+    a full topic with `overflow="block"`). A call's own `timeout` overrides it.
     """
 
     def __init__(
@@ -107,19 +108,18 @@ class Client:
     async def publish(
         self, topic: str, value: Value, **said: Unpack[PublishKeywords]
     ) -> StoredReceipt:
-        """Publish one message. Returns once it is as safe as the receipt says, or raises.
+        """Publish one message. Returns once it is stored as the receipt says, or raises.
 
-        The value is bytes, str, or any object the format can write; without a format, objects are
-        written as JSON. `ttl` seconds after the broker took it in nobody is handed it any more;
-        `delay` seconds after that it is due, or at the time `at` by the broker's clock (a datetime,
-        or seconds since 1970; one that has passed means now). `qos=0` reaches live feeds only and
-        is not stored. `partition` chooses among the partitions of a topic that has them.
-        Cancelled or timed out while waiting, nothing was published.
+        The value is bytes, str, or any object that the format can encode; without a format, objects
+        are encoded as JSON. The message expires `ttl` seconds after the broker received it. With
+        `delay` (seconds) or `at` (a datetime, or seconds since 1970, by the broker's clock), it is
+        delivered when it is due. With `qos=0`, only live feeds get it, and it is not stored.
+        `partition` chooses the partition. Cancelled or timed out while
+        waiting for space: nothing was published.
 
-        With a `producer` (any str) and a `sequence` (any u64) of its own, the same publish may be
-        repeated: if it is there already, the receipt is that of the first time and says so. A topic
-        remembers the last 100,000 sequences of each producer, for seven days unless it is told
-        otherwise.
+        With your own `producer` (any str) and `sequence` (any u64), a publish can be repeated
+        safely: if the message is already stored, you get the first receipt, marked as a duplicate.
+        A topic remembers the last 100,000 sequences of each producer, by default for seven days.
         """
         options = self._broker.known_options(topic)
         encoder = self._encoder
@@ -155,14 +155,14 @@ class Client:
     ) -> Receipt:
         """Publish many messages in one step: one receipt with the first offset and the count.
 
-        What is said of a message is one for all, or a list with one for each. An empty list
-        publishes nothing and is no error. Spread over partitions, the receipt has `parts`.
-        `batch_compression` (lz4, zstd) compresses the batch as a whole, which gains more than
-        `compression` of each message. `producer` and `sequence` are those of the first message;
-        the others count on from it. Such a batch goes to one partition.
+        Options are one value for all messages, or a list with one for each. An empty list publishes
+        nothing. If the messages go to several partitions, the receipt has `parts`.
+        `batch_compression` (lz4, zstd) compresses the whole batch, which saves more than
+        `compression` of each message. `producer` and `sequence` are those of the first message; the
+        others count up from it. Such a batch goes to one partition.
 
-        A `BatchBuilder` in place of values has rows that are encoded already: they are published
-        as they are, whatever the topic's format and compression.
+        A `BatchBuilder` instead of values has encoded messages, which are published unchanged,
+        whatever format and compression the topic has.
         """
         check_keywords("publish_batch", said, BatchKeywords)
         options = self._broker.known_options(topic)
@@ -176,10 +176,10 @@ class Client:
     async def publish_many(
         self, messages: Iterable[tuple[str, Value]], **said: Unpack[CallKeywords]
     ) -> list[Receipt]:
-        """Publish to several topics at once: a receipt for each (topic, value) pair.
+        """Publish to several topics at once: one receipt for each (topic, value) pair.
 
-        Order is kept within a topic. Values are all encoded first; after that, each topic is
-        published on its own, and an error carries the receipts of what was published in `receipts`.
+        Order is kept within a topic. All values are encoded first; then each topic is published
+        separately. If one fails, the error's `receipts` lists what was published.
         """
         return await self._publish_many(pair_list(messages), {}, said)
 
@@ -216,9 +216,9 @@ class Client:
 
     @takes(PublisherKeywords)
     def publisher(self, topic: str, **said: Unpack[PublisherKeywords]) -> Publisher:
-        """A publisher that gathers messages into batches: `async with mq.publisher(...) as pub`.
+        """A publisher that collects messages into batches: `async with mq.publisher(...) as pub`.
 
-        What it says of its values goes before what the topic says, and each `send` before that.
+        Its options override those of the topic; those of each `send` override both.
         """
         check_keywords("publisher", said, PublisherKeywords)
         self._context.check_open()
@@ -349,8 +349,8 @@ class Client:
     def is_connected(self) -> bool:
         """Whether calls reach the broker right now.
 
-        False before the connection is opened, after it is closed, and while a remote broker is out
-        of reach: it is then connected to again in the background. A broker inside this process is
+        False before the connection is opened, after it is closed, and while a remote broker is
+        unreachable (the client then reconnects in the background). A broker inside this process is
         connected while it is open.
         """
         return self._opened and not self._context.is_closed and self._state.is_up()
@@ -366,15 +366,16 @@ class Client:
         return self._context.settler.failed
 
     async def backup(self, directory: str | PathLike[str]) -> None:
-        """Write a consistent copy of everything into an empty directory, while work goes on.
+        """Write a consistent copy of all data to an empty directory, while the broker keeps
+        working.
 
-        It is a data directory itself: `file://` opens it, and copying it elsewhere restores it.
+        The backup is a data directory: `file://` opens it, and copying it elsewhere restores it.
         """
         self._context.check_open()
         await self._broker.backup(fspath(directory))
 
     async def close(self) -> None:
-        """Flush publishers, close readers, feeds and subscriptions, and let the broker go."""
+        """Flush publishers, close readers, feeds and subscriptions, and disconnect."""
         await self._close_for(asyncio.current_task())
 
     async def _close_for(self, closer: Closer) -> None:

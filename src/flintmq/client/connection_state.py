@@ -28,16 +28,16 @@ class ConnectionState:
         return self._broker is None or self._broker.is_connected
 
     def on_disconnect(self, callback: OnDisconnect) -> OnDisconnect:
-        """Call a function, with the cause as a `Disconnected`, whenever the connection is lost.
+        """Call a function, with the cause as a `Disconnected`, when the connection is lost.
 
-        It runs on the event loop; an async one becomes a task. Calls are not affected: they wait
-        for the connection to come back, within their timeout. Works as a decorator.
+        It runs on the event loop; an async function becomes a task. Calls are not affected: they
+        wait for the connection to come back, within their timeout. Works as a decorator.
         """
         self._on_disconnect.add(callback)
         return callback
 
     def on_reconnect(self, callback: OnReconnect) -> OnReconnect:
-        """Call a function, without arguments, whenever a lost connection is back."""
+        """Call a function, without arguments, when a lost connection is back."""
         self._on_reconnect.add(callback)
         return callback
 

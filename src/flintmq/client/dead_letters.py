@@ -25,11 +25,11 @@ from ..rows import Message, Origin, Rows
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
-    """A message in the dead letters of a group.
+    """A dead letter of a group.
 
-    `message` is as it was published; `topic`, `partition` and `offset` say where. `time` is when it
-    came here, in seconds since 1970, after `delivery_count` deliveries. `id` is its offset in the
-    dead-letter topic; `redrive` takes it.
+    `message` is the message as it was published, and `topic`, `partition` and `offset` are where it
+    was. `time` is when it became a dead letter, in seconds since 1970, after `delivery_count`
+    deliveries. `id` is its offset in the dead-letter topic, for `redrive`.
     """
 
     id: int

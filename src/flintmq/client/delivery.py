@@ -43,7 +43,7 @@ class GrantedMessage(Message, frozen=True, gc=False, eq=False):
 
     @property
     def delivery_count(self) -> int:
-        """How often it was handed out, this time included."""
+        """How often the message was delivered, including this time."""
         return self._grip.counts.get(self._source.base_offset + self._row, 1)
 
     @property
@@ -61,42 +61,42 @@ class GrantedMessage(Message, frozen=True, gc=False, eq=False):
 
 
 class Delivery(GrantedMessage, frozen=True, gc=False, eq=False):
-    """A message from a queue, yours under a lease until it is settled.
+    """A message from a group, with a lease until you settle it.
 
-    Settled again in the same way, nothing happens; in another way, that is an error. LeaseLost says
-    that the lease ran out and the message went to somebody else: drop the work.
+    Settling it again in the same way does nothing; in a different way is an error. LeaseLost means
+    that the lease expired and another consumer got the message: discard the work.
     """
 
     async def ack(self) -> None:
-        """It is done: nobody of this group gets it again."""
+        """Acknowledge the message: no member of this group gets it again."""
         await self._grip.settle(self._source.base_offset + self._row, ACK)
 
     async def nack(self, delay: Seconds = 0) -> None:
-        """It is not done: it is delivered again, in `delay` seconds.
+        """Return the message for redelivery, after `delay` seconds.
 
-        Where that was the last of the topic's `max_deliveries`, it goes to the dead letters.
+        If this was the last of the topic's `max_deliveries`, it becomes a dead letter.
         """
         await self._grip.settle(self._source.base_offset + self._row, nacking(delay))
 
     async def reject(self, reason: str) -> None:
-        """It cannot be done: straight to the dead letters, with the reason."""
+        """Make the message a dead letter, with this reason."""
         await self._grip.settle(self._source.base_offset + self._row, rejecting(reason))
 
     def ack_nowait(self) -> None:
-        """It is done, and nobody waits for the broker to know: the background tells it.
+        """Acknowledge the message in the background, without waiting for the broker.
 
-        Acks are gathered and go out in order; closing flushes them. What a crash takes is delivered
-        again. One that fails is logged, counted (`not_settled` of the connection) and told to its
-        `on_not_settled`. An `ack()` behind it waits for it.
+        Acks are collected and sent in order; closing flushes them. What a crash loses is delivered
+        again. A failed ack is logged, counted (`not_settled` of the connection) and passed to
+        `on_not_settled`. A later `ack()` waits for it.
         """
         self._grip.settle_nowait(self._source.base_offset + self._row, ACK)
 
     def nack_nowait(self, delay: Seconds = 0) -> None:
-        """It is not done, as for `nack`; and nobody waits, as for `ack_nowait`."""
+        """Return the message as `nack` does, in the background as `ack_nowait` does."""
         self._grip.settle_nowait(self._source.base_offset + self._row, nacking(delay))
 
     async def extend(self, seconds: Seconds) -> None:
-        """Have the lease end that many seconds from now."""
+        """Set the end of the lease to this many seconds from now."""
         offset = self._source.base_offset + self._row
         await self._grip.extend(offset, checked_lease(seconds, "seconds"))
 
@@ -107,19 +107,19 @@ class Delivery(GrantedMessage, frozen=True, gc=False, eq=False):
         backoff: Seconds = 1.0,
         **said: Unpack[BackoffKeywords],
     ) -> Process:
-        """Work on it: `async with message.process(): ...` settles it by how the block ends, in the
-        background, as `ack_nowait` does.
+        """Process the message: `async with message.process(): ...` settles it when the block ends,
+        in the background, as `ack_nowait` does.
 
-        Without an error it is acked. An exception is logged and goes no further: the message is
-        delivered again after `backoff` seconds, twice that the next time, and so on up to
-        `backoff_max`, each up to the part `jitter` longer or shorter. Once that was done `retries`
-        times (None: as often as `max_deliveries` of the topic allows), it goes to the dead letters
-        with the exception's text. A block that is cancelled gives it back at once, and it does not
-        count as a delivery. A block that settles the message itself has the last word.
+        If the block succeeds, the message is acknowledged. An exception is logged and not raised
+        further: the message is delivered again after `backoff` seconds. The delay doubles each
+        time, up to `backoff_max`, plus or minus the fraction `jitter`. After `retries` retries
+        (None: as many as the topic's `max_deliveries` allows), it becomes a dead letter, with the
+        text of the exception. If the block is cancelled, the message is returned at once, which
+        does not count as a delivery. If the block settles the message itself, nothing more is done.
 
-        Some errors are the same the next time. Exceptions of the types `dead_on` send the message
-        to the dead letters at once; with `retry_on`, all but those types do, too. So does a value
-        that cannot be decoded (DecodeFailed), unless `retry_on` names it.
+        Some errors are not worth a retry. Exceptions of the types `dead_on` make the message a dead
+        letter at once; with `retry_on`, so do all other types. So does a value that cannot be
+        decoded (DecodeFailed), unless `retry_on` names it.
         """
         options: RetryKeywords = {"retries": retries, "backoff": backoff, **said}
         return Process(self, Retrying.checked("process", options))
@@ -232,28 +232,29 @@ class GrantedRows(RowsOf[G]):
 
 
 class Deliveries(GrantedRows[Delivery]):
-    """Messages from a queue: a sequence that equals the list of them, with `values` as the fast way
-    through it. `ack` and `nack` settle at once what was not settled one by one."""
+    """Messages from a group: a sequence that compares equal to a list of them; `values` is the fast
+    way to read them. `ack` and `nack` settle all that you have not settled one by one.
+    """
 
     __slots__ = ()
 
     async def ack(self) -> None:
-        """All of these are done, but for those that were settled otherwise."""
+        """Acknowledge all messages that are not settled yet."""
         await self._told()
         await settle_lots(self._lots(), ACK)
 
     async def nack(self, delay: Seconds = 0) -> None:
-        """All of these that are not settled yet are delivered again, in `delay` seconds."""
+        """Return all messages that are not settled yet for redelivery, after `delay` seconds."""
         how = nacking(delay)
         await self._told()
         await settle_lots(self._lots(), how)
 
     def ack_nowait(self) -> None:
-        """The same as `ack`, and nobody waits for the broker, as for `ack_nowait` of a message."""
+        """As `ack`, without waiting for the broker; see `ack_nowait` of a message."""
         settle_lots_nowait(self._lots(), ACK)
 
     def nack_nowait(self, delay: Seconds = 0) -> None:
-        """The same as `nack`, and nobody waits for the broker."""
+        """As `nack`, without waiting for the broker."""
         settle_lots_nowait(self._lots(), nacking(delay))
 
     def __iter__(self) -> Iterator[Delivery]:

@@ -10,7 +10,7 @@ from .context import ClientContext
 
 
 class Feed(Consumer[FeedApi, Message, Rows]):
-    """Made by `Client.live`. At most once and in order, through a bounded queue of its own."""
+    """Created by `Client.live`. Messages in order, at most once, through its own bounded queue."""
 
     def __init__(
         self,

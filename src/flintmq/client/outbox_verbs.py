@@ -29,10 +29,11 @@ class OutboxVerbs:
         return self._broker
 
     async def outbox_stats(self) -> OutboxStats:
-        """How much waits in the outbox, how much was sent, and what it waits for."""
+        """Return how much is waiting in the outbox, how much was sent, and why it is waiting."""
         return self._found().stats()
 
     async def flush_outbox(self, timeout: Seconds | None = None) -> bool:
-        """Wait until the broker has everything that is in the outbox; False once `timeout` seconds
-        have passed. Nothing needs this to be sent: that is done in the background."""
+        """Wait until everything in the outbox is sent; returns False after `timeout` seconds. You
+        do not need this for sending, which happens in the background.
+        """
         return await self._found().wait_sent(timeout_seconds(timeout))

@@ -31,11 +31,11 @@ ROW_BYTES = 64
 
 
 class Publisher:
-    """Made by `Client.publisher`; use it as `async with`.
+    """Created by `Client.publisher`; use it with `async with`.
 
-    `send` adds a message to the open batch. The batch goes out when it is full, when `linger`
-    seconds have passed, or (linger 0) at the end of this turn of the event loop. `flush` returns
-    once everything sent is acknowledged, and raises if something is not.
+    `send` adds a message to the open batch. The batch is sent when it is full, when `linger`
+    seconds have passed, or (with linger 0) at the end of this turn of the event loop. `flush` waits
+    until everything sent is acknowledged, and raises if something failed.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Publisher:
 
     @takes(MessageKeywords)
     def send(self, value: Value, **said: Unpack[MessageKeywords]) -> None:
-        """Add one message. Never waits: raises QueueFull when too much is unacknowledged."""
+        """Add one message. Never waits: raises QueueFull if too much is unacknowledged."""
         if self._armed is None:
             self._arm()
         rows = self._rows
@@ -111,10 +111,10 @@ class Publisher:
     async def flush(self, timeout: Seconds | None = None) -> None:
         """Wait until everything sent so far is acknowledged.
 
-        Raises the first error if something was not, with a note of how many messages that were;
-        OutcomeUnknown if `timeout` seconds were not enough, and then it may be flushed again.
-        Without a `timeout` it waits as long as messages are acknowledged: until none was for as
-        long as the publisher's own `timeout`.
+        If something failed, it raises the first error, with a note of how many messages failed.
+        After `timeout` seconds it raises OutcomeUnknown; you can flush again. Without a `timeout`
+        it waits while messages are being acknowledged, until none was for the publisher's own
+        `timeout`.
         """
         self._dispatch()
         if self._task is not None and not await self._flushed(timeout_seconds(timeout)):
@@ -159,7 +159,7 @@ class Publisher:
                 timer.cancel()
 
     async def close(self) -> None:
-        """Flush, then refuse further sends."""
+        """Flush, then reject further sends."""
         try:
             await self.flush()
         finally:

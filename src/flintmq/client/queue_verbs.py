@@ -48,18 +48,18 @@ class QueueVerbs:
         ack: Ack = "manual",
         **said: Unpack[GroupKeywords],
     ) -> Subscription:
-        """Get a group's messages as they come: `async with mq.subscribe(...) as deliveries`.
+        """Receive the messages of a group: `async with mq.subscribe(...) as deliveries`.
 
-        Each message goes to one member of the group, under a lease of `lease` seconds, which is
-        renewed until the message is settled, for `lease_max` seconds at most. Up to `prefetch`
-        messages (16) are held at once. With `ack="auto"` a message is settled before it is handed
-        out: at most once. `grace` is how long work in progress may go on when the subscription is
-        closed or the process gets SIGTERM.
+        Each message goes to one member of the group, with a lease of `lease` seconds. The lease is
+        renewed until the message is settled, for at most `lease_max` seconds. Up to `prefetch`
+        messages (16) are held at a time. With `ack="auto"` a message is settled before you get it:
+        at most once. `grace` is how long work in progress may take when the subscription is closed
+        or the process gets SIGTERM.
 
-        The first subscribe or poll makes the group. `order` is 'priority' (the default), 'key' (the
-        messages of a key in order, by one member at a time) or 'log'; `filter` and `start` are as
-        for readers, and a new group starts at 'earliest'. They belong to the group: leave them out
-        to take its own.
+        The first subscribe or poll creates the group. `order` is 'priority' (the default), 'key'
+        (messages with the same key in order, by one member at a time) or 'log'; `filter` and
+        `start` are as for readers, and a new group starts at 'earliest'. They are set when the
+        group is created: leave them out to use those of an existing group.
         """
         self._context.check_open()
         if prefetch is not None and (type(prefetch) is not int or not 1 <= prefetch <= TAKE_MAX):
@@ -92,11 +92,11 @@ class QueueVerbs:
         ack: Ack = "manual",
         **said: Unpack[GroupKeywords],
     ) -> Deliveries:
-        """Up to `max` messages of a group, under leases of `lease` seconds.
+        """Return up to `max` messages of a group, with leases of `lease` seconds.
 
-        Waits up to `wait` seconds for the first, never for more; empty when there is none. With
-        `ack="auto"` they are settled before they are handed out: at most once. Leases of polled
-        messages are not renewed: `extend` them, or subscribe. The rest is as for `subscribe`.
+        Waits up to `wait` seconds for the first message; the result is empty if there is none. With
+        `ack="auto"` they are settled before you get them: at most once. Leases of polled messages
+        are not renewed: `extend` them, or subscribe. The other arguments are as for `subscribe`.
         """
         self._turns.left -= 1
         if self._turns.left <= 0:
@@ -114,20 +114,19 @@ class QueueVerbs:
         return await self._pollers.poll(asked)
 
     async def ack(self, messages: Messages) -> None:
-        """Messages are done: one, what a poll returned, or a list, of any topics and groups.
+        """Acknowledge messages: one, the result of a poll, or a list, from any topics and groups.
 
-        One call to the broker for all of a group. LeaseLost names all that were lost, after the
-        rest was settled.
+        This is one request per group. LeaseLost lists all lost messages; the others are settled.
         """
         await settle_messages(messages, ACK)
 
     async def nack(self, messages: Messages, delay: Seconds = 0) -> None:
-        """Messages are not done: they are delivered again, in `delay` seconds; as `ack` else."""
+        """Return messages for redelivery, after `delay` seconds. Otherwise as `ack`."""
         await settle_messages(messages, nacking(delay))
 
     def on_not_settled(self, callback: OnNotSettled) -> OnNotSettled:
-        """Call a function, with a `NotSettled`, whenever messages could not be settled in the
-        background: their leases were lost, or the broker did not answer in time.
+        """Call a function with a `NotSettled` when messages could not be settled in the background:
+        their leases were lost, or the broker did not answer in time.
 
         It runs in the connection's loop, and must not block. Works as a decorator.
         """
@@ -142,52 +141,52 @@ class QueueVerbs:
             await self._context.settler.flush()
 
     async def groups(self, topic: str) -> list[GroupInfo]:
-        """The groups of a topic, queues and cursors (names of readers)."""
+        """List the groups of a topic: queue groups and cursors (named readers)."""
         return await self._broker.groups(topic)
 
     async def group_stats(self, topic: str, group: str) -> GroupStats:
-        """A group's figures right now."""
+        """Return the current statistics of a group."""
         await self._told()
         return await self._broker.group_stats(topic, group)
 
     async def pause_group(self, topic: str, group: str) -> None:
-        """Have a group hand out nothing until it is resumed. What is in flight can be settled."""
+        """Pause a group: it delivers nothing until resumed. Messages in flight can be settled."""
         await self._told()
         await self._broker.pause_group(topic, group, True)
 
     async def resume_group(self, topic: str, group: str) -> None:
-        """Have a paused group go on."""
+        """Resume a paused group."""
         await self._broker.pause_group(topic, group, False)
 
     async def reset_group(self, topic: str, group: str, to: Start | Mapping[int, int]) -> None:
-        """Have a group go on from an offset, a time, 'earliest' or 'latest'.
+        """Move a group to an offset, a time, 'earliest' or 'latest'.
 
-        What it settled behind that is delivered again, what lies before it is not; leases end. Over
-        several partitions an offset is given for each: `{partition: offset}`.
+        Messages after that position are delivered again, those before it are not, and leases end.
+        For a topic with partitions, pass `{partition: offset}`.
         """
         await self._told()
         await self._broker.reset_group(topic, group, to)
 
     async def delete_group(self, topic: str, group: str) -> None:
-        """Forget a group and all it has settled. The topic's messages are not touched."""
+        """Delete a group and its progress. The messages of the topic stay."""
         await self._told()
         await self._broker.delete_group(topic, group)
         await self._pollers.forget(topic, group)
 
     async def peek(self, topic: str, group: str, max: int = 10) -> Rows:
-        """What would be handed out next, without leasing it."""
+        """Return the messages that would be delivered next, without leasing them."""
         await self._told()
         return await self._broker.peek(topic, group, _checked_max(max))
 
     async def in_flight(self, topic: str, group: str, max: int = 1000) -> list[InFlight]:
-        """What is out under leases: since when, who has it, for the how many-th time."""
+        """List the leased messages: since when, by which consumer, and their delivery count."""
         await self._told()
         return await self._broker.in_flight(topic, group, _checked_max(max))
 
     async def dead_letters(
         self, topic: str, group: str, max: int = 100, *, first: int = 0
     ) -> list[DeadLetter]:
-        """The messages a group gave up on, oldest first; those whose id is `first` or above."""
+        """List the dead letters of a group, oldest first, from the id `first` on."""
         if type(first) is not int or not 0 <= first < 2**63:
             raise InvalidRequest(f"first must be the id of a dead letter, not {first!r}")
         await self._told()
@@ -197,9 +196,10 @@ class QueueVerbs:
     async def redrive(
         self, topic: str, group: str, which: Which = None, filter: str | Filter | None = None
     ) -> int:
-        """Put dead letters back for their group; how many there were.
+        """Return dead letters to their group; returns how many.
 
-        `which` is one or several, by themselves or by id; else those that pass `filter`, or all.
+        `which` is one dead letter or several, or their ids. Without it, all that match `filter` are
+        redriven, or all.
         """
         ids = dead_letter_ids(which, filter, "redrive")
         await self._told()
@@ -208,13 +208,13 @@ class QueueVerbs:
     async def discard(
         self, topic: str, group: str, which: Which = None, filter: str | Filter | None = None
     ) -> int:
-        """Let dead letters go for good; how many there were. They are chosen as for `redrive`."""
+        """Delete dead letters; returns how many. They are selected as for `redrive`."""
         ids = dead_letter_ids(which, filter, "discard")
         await self._told()
         return await self._broker.discard(topic, group, ids, checked_filter(filter))
 
     async def cancel(self, receipt: Receipt) -> int:
-        """Withdraw delayed messages that are not due yet, by their receipt; how many there were."""
+        """Cancel delayed messages that are not due yet, by their receipt; returns how many."""
         if not isinstance(receipt, Receipt):
             raise InvalidRequest(f"cancel takes the receipt of a publish, not {receipt!r}")
         count = 0

@@ -16,7 +16,7 @@ from .sending import partitions_of
 
 
 class Reader(Consumer[ReaderApi, Message, Rows]):
-    """Made by `Client.reader`. A position is always the next offset to read."""
+    """Created by `Client.reader`. Its position is the offset of the next message to read."""
 
     def __init__(
         self,
@@ -103,11 +103,11 @@ class Reader(Consumer[ReaderApi, Message, Rows]):
 
     @property
     def missed(self) -> int:
-        """How many messages retention took before this reader (or its name) came to them."""
+        """How many messages retention deleted before this reader (or its name) got to them."""
         return self._api.missed
 
     async def events(self) -> AsyncIterator[Message | Missed]:
-        """The messages, and a `Missed` wherever retention was faster than this reader."""
+        """Yield messages, and a `Missed` where retention deleted messages before they were read."""
         while True:
             try:
                 self._turns.left -= 1
@@ -128,23 +128,25 @@ class Reader(Consumer[ReaderApi, Message, Rows]):
     async def read_metadata(
         self, max: int = 1000, timeout: Seconds | None = None
     ) -> list[Metadata]:
-        """Like `read_batch`, without the payloads: they are passed over and never decoded."""
+        """Like `read_batch`, but without the values, which are not decoded."""
         return (await self.read_batch(max, timeout)).metadata
 
     async def seek(self, to: Start | Mapping[int, int]) -> None:
-        """Go to an offset, a time, 'earliest', 'latest' or 'committed'. A name moves as a whole.
+        """Move to an offset, a time, 'earliest', 'latest' or 'committed'. This moves a named
+        position.
 
-        Over several partitions an offset is given for each: `{partition: offset}`.
+        For a topic with partitions, pass `{partition: offset}`.
         """
         await self._api.seek(to)
 
     async def commit(self, offset: int | Message | None = None) -> int:
-        """Remember where this name goes on after its last reader has closed.
+        """Store the position of this name. The next reader with this name continues there.
 
-        Without an argument: behind everything this reader was handed so far. With a message: behind
-        that message. What another reader of the name was handed is its own to commit: until then
-        the name goes on before it. With a number: at that offset, whoever holds what is before it.
-        Returns the offset committed.
+        Without an argument, it commits everything this reader has returned so far; with a message,
+        everything up to that message. Messages that another reader of the name has returned are not
+        included: until that reader commits them, the position stays before them. With a number, the
+        position is set to that offset, whoever holds messages before it. Returns the committed
+        offset.
         """
         if not isinstance(offset, Message):
             return await self._api.commit(offset)
@@ -160,13 +162,13 @@ class Reader(Consumer[ReaderApi, Message, Rows]):
         return await self._api.commit(offset.offset + 1, offset.partition, is_own=True)
 
     async def position(self) -> int:
-        """The next offset to read; over several partitions, the sum of theirs."""
+        """The next offset to read; for several partitions, their sum."""
         return await self._api.position()
 
     async def positions(self) -> dict[int, int]:
-        """The next offset to read, by partition; a plain topic has partition 0 alone."""
+        """The next offset to read, by partition; a plain topic has only partition 0."""
         return await self._api.positions()
 
     async def lag(self) -> int:
-        """How many retained messages are still to be read."""
+        """How many stored messages this reader has not read yet."""
         return await self._api.lag()

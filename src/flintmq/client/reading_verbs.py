@@ -41,12 +41,12 @@ class ReadingVerbs:
         """Read a topic from a position: `async with mq.reader(...) as reader`.
 
         `start` is 'earliest' (the default), 'latest', 'committed', an offset or a datetime. It
-        counts for a reader without a name, or for a name that has no position yet; a known name
-        goes on where it stands. Readers of one name share its position and split the messages.
-        Without a name, 'last_per_key' begins with the newest message of each key of a topic with
-        `compact="key"`; then comes what follows.
-        `filter` is an expression (`headers.region == "eu" and value.amount > 100`) or a function of
-        a message. Of a partitioned topic all partitions are read, or those in `partitions`.
+        applies to readers without a name, and to names without a committed position; other names
+        continue where they were. Readers with the same name share its position and split the
+        messages. Without a name, 'last_per_key' starts with the newest message of each key of a
+        topic with `compact="key"`, then continues with new messages. `filter` is an expression
+        (`headers.region == "eu" and value.amount > 100`) or a function of a message. All partitions
+        of a topic are read, or those in `partitions`.
         """
         return Reader(
             self._context,
@@ -66,11 +66,11 @@ class ReadingVerbs:
         overflow: Overflow = "drop_oldest",
         filter: str | Filter | None = None,
     ) -> Feed:
-        """What is published from now on: `async with mq.live("orders.>") as feed`.
+        """Receive new messages only: `async with mq.live("orders.>") as feed`.
 
-        `*` in the pattern stands for one word, `>` for the rest. At most `capacity` messages wait;
-        `overflow` says what happens to more: `drop_oldest`, `drop_new`, `reject` (the publisher
-        gets QueueFull) or `block` (the publisher waits).
+        In a pattern, `*` matches one word and `>` the rest. At most `capacity` messages are queued;
+        `overflow` says what happens then: `drop_oldest`, `drop_new`, `reject` (the publisher gets
+        QueueFull) or `block` (the publisher waits).
         """
         if type(capacity) is not int or capacity < 1:
             raise InvalidRequest(f"capacity must be a whole number of at least 1, not {capacity!r}")
@@ -87,13 +87,14 @@ class ReadingVerbs:
         )
 
     def table(self, topic: str, *, type: Any = None, auto_create: bool | None = None) -> Table[Any]:
-        """The last value of every key: `async with mq.table("prices") as prices`.
+        """Open a live view of the last value of every key: `async with mq.table("prices") as
+        prices`.
 
-        It is read like a dict (`prices["EURUSD"]`, `prices.get(...)`, `prices.items()`), written by
-        `await prices.set("EURUSD", 1.08)` and `delete`, watched by `prices.watch()`, and kept up to
-        date while it is open. With `type` (a dataclass, msgspec Struct, pydantic model ...) every
-        value becomes one of these. The topic has to have `compact="key"`; one that does not exist
-        is made with it.
+        Read it like a dict (`prices["EURUSD"]`, `prices.get(...)`, `prices.items()`), change it
+        with `await prices.set("EURUSD", 1.08)` and `delete`, and follow it with `prices.watch()`.
+        It is kept up to date while it is open. With `type` (a dataclass, msgspec Struct, pydantic
+        model ...) values are decoded to that type. The topic must have `compact="key"`; if it does
+        not exist, it is created.
         """
         return Table(
             self._context,

@@ -30,14 +30,14 @@ class Requesting:
     ) -> Message:
         """Send a request and return the first reply, a message: `reply.decode()` is its value.
 
-        Members of queue groups on the topic get the request, each group one copy, stored like any
-        message; where there are none, live feeds get it, not stored. Answer it with
-        `message.reply(value)`. Nobody there: NoResponders, at once, and nothing was published.
-        No reply within `timeout` seconds (by default the connection's): NoReply. By then the
-        request has expired too, so a responder that comes late does not see it.
+        Each group on the topic gets the request once, stored like any message. If there are no
+        groups, live feeds get it, not stored. They answer with `message.reply(value)`. If nobody
+        subscribes, NoResponders is raised immediately, and nothing is published. If no reply
+        arrives within `timeout` seconds (default: that of the connection), NoReply is raised; the
+        request has then expired too, so responders do not see it any more.
 
-        The reply address is random and used once: a reply reaches this call or nobody. If the
-        broker is restarted meanwhile, OutcomeUnknown says that the reply is lost.
+        The reply address is random and used once. If the broker is restarted meanwhile,
+        OutcomeUnknown is raised.
         """
         check_keywords("request", said, RequestKeywords)
         self._context.check_open()
@@ -59,8 +59,8 @@ class Requesting:
     async def reply(self, message: Message, value: Value, **said: Unpack[MessageKeywords]) -> bool:
         """Reply to a request; `message.reply(value)` does the same.
 
-        Whether the request was still waiting: False if it had a reply already, was given up, or
-        its time was over. A message of a queue has to be acknowledged as well.
+        Returns whether the request was still waiting: False if it already had a reply, was given
+        up, or has expired. If the request came from a group, acknowledge it too.
         """
         self._context.check_open()
         address = message.headers.get(REPLY_TO)

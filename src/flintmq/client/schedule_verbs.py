@@ -46,17 +46,17 @@ class ScheduleVerbs:
         replace: bool = False,
         **said: Unpack[ScheduleKeywords],
     ) -> Schedule:
-        """Have the broker publish a message by a cron expression, or every so many seconds.
+        """Make the broker publish a message on a schedule.
 
-        `cron` is five fields (`*/5 8-18 * * mon-fri`), by the clocks of `timezone` (UTC); `every`
-        is in seconds. Each time is published once, whichever node leads. `missed` says what is done
-        for times at which no broker ran: `skip` them, publish `once` (the default), or `all`.
-        The value is bytes, or anything JSON can write. `key`, `headers` and `priority` are those of
-        a message. With `replace=True` a schedule of that name is changed; else one with other
-        settings is an error.
+        `cron` has five fields (`*/5 8-18 * * mon-fri`), in `timezone` (UTC); `every` is an interval
+        in seconds. Each run is published once, in a cluster too. `missed` says what to do about
+        times when no broker was running: `skip` them, publish `once` (the default), or `all`. The
+        value is bytes, or anything that JSON can encode. `key`, `headers` and `priority` are those
+        of the message. With `replace=True` an existing schedule is changed; otherwise different
+        settings are an error.
 
-        It is kept with the topic. It needs a broker that runs as `flintmq serve`, or an App that
-        runs in the process of the broker.
+        The schedule is stored with the topic. It needs a broker that runs as `flintmq serve`, or an
+        App in the process of the broker.
         """
         check_keywords("create_schedule", said, ScheduleKeywords)
         options: dict[str, Any] = {**said}
@@ -104,25 +104,25 @@ class ScheduleVerbs:
         return wanted
 
     async def schedules(self, topic: str | None = None) -> list[ScheduleState]:
-        """The schedules of a topic, or of all, and when they are due."""
+        """List the schedules of a topic, or all, with their next times."""
         now = self._broker.clock.now_ms()
         known = map(schedule_of, await self._broker.definitions(KIND, topic))
         return [state_of(one, now) for one in known if one is not None]
 
     async def schedule(self, name: str) -> Schedule:
-        """What a schedule was defined with."""
+        """Return the definition of a schedule."""
         return _decoded(await self._known(name))
 
     async def pause_schedule(self, name: str) -> None:
-        """Publish nothing until it is resumed."""
+        """Pause a schedule: it publishes nothing until resumed."""
         await self._change(name, paused=True)
 
     async def resume_schedule(self, name: str) -> None:
-        """Publish again, from now on: what fell into the pause was not missed."""
+        """Resume a schedule, from now on: times during the pause are skipped."""
         await self._change(name, paused=False)
 
     async def run_schedule(self, name: str) -> StoredReceipt:
-        """Publish what a schedule publishes, now and once more; its times stay as they are."""
+        """Publish the message of a schedule now, in addition to its scheduled times."""
         schedule = await self.schedule(name)
         return await self._publish(
             schedule.topic,
@@ -134,7 +134,7 @@ class ScheduleVerbs:
         )
 
     async def delete_schedule(self, name: str) -> None:
-        """Publish nothing any more. The topic and its messages stay."""
+        """Delete a schedule. The topic and its messages stay."""
         found = await self._known(name)
         await self._broker.define(KIND, found.topic, name, None)
 

@@ -43,9 +43,9 @@ class SchemaVerbs:
     ) -> TopicSchema:
         """Add a version of the schema of a topic's values: Avro, JSON Schema or Protobuf.
 
-        It has to be compatible with all earlier versions: `backward` (it reads what they wrote),
-        `forward` (they read what it writes), `full`, or `none`; without one, by that of the latest
-        version, at first backward. A schema that is there already is not added again.
+        It must be compatible with all earlier versions: `backward` (it reads what they wrote),
+        `forward` (they read what it writes), `full` (both) or `none`. The default is that of the
+        latest version, for the first one backward. An identical schema is not added again.
         """
         _check(format, compatibility)
         text = canonical(schema, format)
@@ -74,7 +74,7 @@ class SchemaVerbs:
                 return made
 
     async def schemas(self, topic: str | None = None) -> list[TopicSchema]:
-        """All versions, of a topic or of all, oldest first."""
+        """List all versions, of a topic or of all, oldest first."""
         found = [
             msgspec.json.decode(one.value, type=TopicSchema)
             for one in await self._broker.definitions(KIND, topic)
@@ -82,7 +82,7 @@ class SchemaVerbs:
         return sorted(found, key=lambda one: (one.topic, one.version))
 
     async def schema(self, topic: str, version: int | None = None) -> TopicSchema:
-        """A version, or the latest."""
+        """Return a version, or the latest."""
         found = await self.schemas(topic)
         for one in reversed(found):
             if version in (None, one.version):
@@ -98,7 +98,7 @@ class SchemaVerbs:
         format: SchemaFormat = "avro",
         compatibility: Compatibility | None = None,
     ) -> list[str]:
-        """Why add_schema would refuse it; nothing if it would not. Nothing is added."""
+        """Return why add_schema would reject the schema, or an empty list. Nothing is added."""
         _check(format, compatibility)
         there = await self.schemas(topic)
         rule = compatibility or (there[-1].compatibility if there else DEFAULT)
@@ -113,7 +113,7 @@ class SchemaVerbs:
         return found
 
     async def delete_schema(self, topic: str, version: int) -> None:
-        """Forget a version. Messages of it stay, and need it to be decoded."""
+        """Delete a version. Its messages stay, and need it to be decoded."""
         await self.schema(topic, version)
         await self._broker.define(KIND, topic, str(version), None)
 

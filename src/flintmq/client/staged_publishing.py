@@ -35,13 +35,13 @@ class StagedPublishing:
         *,
         auto_create: bool | None = None,
     ) -> None:
-        """Lay messages ready that `commit` appends later, in one step with others.
+        """Stage messages that `commit` later appends atomically, together with others.
 
         `batches` has lists of values by topic, as a dict or as (topic, values) pairs; a
-        `BatchBuilder` in place of a list brings keys and headers. `writer` names who stages,
-        `number` is one of its steps and grows, `part` one piece of that step: the same part again
-        takes the place of the first. What is not committed within an hour is dropped. At or below
-        the writer's last committed number nothing is done.
+        `BatchBuilder` instead of a list adds keys and headers. `writer` identifies the writer,
+        `number` is its transaction number, which grows, and `part` is a part of that transaction:
+        staging a part again replaces it. Parts that are not committed within an hour are discarded.
+        Numbers up to the last committed one of the writer are ignored.
         """
         self._context.check_open()
         now_ms = self._context.clock.now_ms()
@@ -66,20 +66,19 @@ class StagedPublishing:
     async def commit(
         self, writer: str, number: int, parts: Sequence[str | int], *, ends: bool = False
     ) -> list[Receipt]:
-        """Append exactly the named parts to their topics, all of them in one step, or none.
+        """Append exactly the named parts to their topics, atomically.
 
-        Returns a receipt for each topic and partition. What else the writer has staged up to that
-        number is dropped, and the number is remembered for good: the same commit again changes
-        nothing and returns the same receipts, marked as duplicates (none for earlier numbers).
-        With `ends` the writer is forgotten after an hour (`staged_seconds`) instead: for a name
-        that is not used again. A topic that is full raises TopicFull: a commit neither waits nor
-        drops a part of itself.
+        Returns a receipt for each topic and partition. Other parts that the writer has staged up to
+        that number are discarded. The broker remembers the number: repeating the commit changes
+        nothing, and returns the same receipts, marked as duplicates (none for earlier numbers).
+        With `ends` the writer is forgotten after an hour (`staged_seconds`): for a name that is not
+        used again. If a topic is full, TopicFull is raised and nothing is committed.
         """
         self._context.check_open()
         return await self._broker.commit(writer, number, parts, ends=ends)
 
     async def abort(self, writer: str, number: int) -> None:
-        """Drop what is staged under a number. It may be staged anew."""
+        """Discard what is staged under a number. It can be staged again."""
         self._context.check_open()
         await self._broker.abort(writer, number)
 

@@ -46,15 +46,16 @@ HandlerCall = Callable[[Delivery], Awaitable[object]]
 
 
 class Subscription(Consumer[MessageIntake, Delivery, Deliveries]):
-    """Made by `Client.subscribe`. Open it with `async with`, iterate over it, settle each message.
+    """Created by `Client.subscribe`. Open it with `async with`, iterate over it, settle each
+    message.
 
-    It takes up to `prefetch` messages ahead and renews their leases while they are unsettled, up to
-    `lease_max` seconds each. It holds no more than `prefetch`: reading blocks until
-    some are settled.
+    It prefetches up to `prefetch` messages and renews their leases until they are settled, for at
+    most `lease_max` seconds each. When `prefetch` messages are unsettled, reading blocks until you
+    settle some.
 
-    Closing it drains it: no new messages, those taken ahead are given back at once, handlers and
-    other tasks that read from it get `grace` seconds to finish theirs, and then what is unsettled
-    is given back. SIGTERM does the same, in a program that does not handle the signal itself.
+    Closing it takes no new messages and returns prefetched ones at once. Handlers and other tasks
+    that read from it have `grace` seconds to finish; then unsettled messages return to the group.
+    SIGTERM does the same, in a program that does not handle the signal itself.
     """
 
     def __init__(
@@ -153,13 +154,15 @@ class Subscription(Consumer[MessageIntake, Delivery, Deliveries]):
 
     @takes(RunKeywords)
     async def run(self, handler: Handler, **said: Unpack[RunKeywords]) -> None:
-        """Have `handler` work on each message, up to `concurrency` at once, until it is closed.
+        """Call `handler` for each message, up to `concurrency` at the same time, until it is
+        closed.
 
         The handler is an async function of a message, or a plain function, which runs in a thread.
-        Each message is settled as by `message.process(retries, backoff, ...)`: done is acked, an
-        exception means another delivery later and in the end the dead letters, and never ends the
-        run. Cancelled, async handlers are cancelled and their messages given back; plain ones
-        cannot be stopped and are waited for. A subscription that is not open is opened for the run.
+        Each message is settled as by `message.process(retries, backoff, ...)`: acknowledged on
+        return; after an exception, it is delivered again later and finally becomes a dead letter.
+        An exception never ends the run. Cancelling it cancels async handlers and returns their
+        messages; plain functions cannot be stopped and are waited for. If the subscription is not
+        open, it is opened for the run.
         """
         concurrency, retrying = run_options(said)
         if not callable(handler):
@@ -209,8 +212,9 @@ class Subscription(Consumer[MessageIntake, Delivery, Deliveries]):
 
     async def close(self) -> None:
         """Take no new messages, wait up to `grace` seconds for work in other tasks, and leave the
-        group. Then handlers are cancelled (plain functions cannot be, and are waited for) and what
-        is not settled is given back. Iterators end; closing twice is fine."""
+        group. Then handlers are cancelled (plain functions cannot be, and are waited for) and
+        unsettled messages return to the group. Iterators end. Closing twice is fine.
+        """
         await self._close_for(asyncio.current_task())
 
     async def _close_for(self, closer: Closer) -> None:

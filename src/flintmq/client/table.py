@@ -28,7 +28,7 @@ ROWS_AT_ONCE = 256
 
 
 class TableChange(NamedTuple, Generic[V]):
-    """What became of a key. `value` is None where it was deleted, `before` where it was new."""
+    """The change of a key. `value` is None if it was deleted, `before` is None if it is new."""
 
     key: Key
     value: V | None
@@ -99,10 +99,10 @@ class TableWatch(Generic[V]):
 
 
 class Table(Mapping[Key, V]):
-    """Made by `Client.table`; use it as `async with`. It is read like a dict, without waiting.
+    """Created by `Client.table`; use it with `async with`. Reading it like a dict never waits.
 
-    What it says is what it has read so far: behind the broker by as long as a message takes. What
-    was set or deleted here is in it once that call returns. While the connection is lost it keeps
+    It shows what it has received so far, so it lags behind the broker by the latency of a message.
+    Your own changes are visible as soon as the call returns. While the connection is lost it keeps
     its values, and catches up afterwards.
     """
 
@@ -155,10 +155,10 @@ class Table(Mapping[Key, V]):
         return key in self._values
 
     def watch(self, *keys: Key, initial: bool = False) -> TableWatch[V]:
-        """The changes from now on: `async for change in prices.watch("EURUSD")`.
+        """Follow changes: `async for change in prices.watch("EURUSD")`.
 
-        Without keys, of all of them. With `initial`, what is there now comes first, as if it were
-        new. A watcher that is slow gets the newest change of a key in place of every one.
+        Without keys, it follows all of them. With `initial`, the current values come first, as if
+        they were new. A slow watcher gets only the newest change of a key.
         """
         self._check_following()
         watch = TableWatch(self, frozenset(keys))
@@ -185,8 +185,9 @@ class Table(Mapping[Key, V]):
         return await self._wait_seen(await self._publish(self.topic, value, key=key))
 
     async def delete(self, key: Key) -> Receipt:
-        """Publish a tombstone, an empty message: the key is not there any more. Deleting a key that
-        is not there does no harm."""
+        """Delete a key, by publishing a tombstone (an empty message). Deleting a missing key is
+        fine.
+        """
         self._check_following()
         tombstone = BatchBuilder()  # as it is, whatever format the topic has
         tombstone.append_row(b"", key=key)

@@ -33,50 +33,50 @@ class TopicAdmin:
         self._pollers = pollers
 
     async def create_topic(self, name: str, **options: Unpack[TopicKeywords]) -> TopicInfo:
-        """Make a topic. One that is there already is fine, unless options named here differ.
+        """Create a topic. Succeeds if it already exists, unless the given options differ.
 
-        With `partitions=n` it has n partitions; limits then hold for each of them.
+        With `partitions=n` it has n partitions; limits then apply to each of them.
         """
         return await self._broker.create_topic(name, self._checked(options, DEFAULT_OPTIONS))
 
     async def configure_topic(self, name: str, **options: Unpack[TopicKeywords]) -> TopicInfo:
-        """Change options of a topic; those not named stay as they are.
+        """Change options of a topic; the others stay as they are.
 
-        Partitions can be added. What is stored stays where it is; from then on a key may go to
-        another partition than before, so order by key holds for what is published afterwards only.
+        Partitions can be added. Stored messages stay where they are, but a key may go to a
+        different partition from then on, so order by key holds only for messages published
+        afterwards.
         """
         current = (await self._broker.topic_info(name)).options
         return await self._broker.configure_topic(name, self._checked(options, current))
 
     async def delete_topic(self, name: str) -> None:
-        """Remove a topic and what it holds. Its readers, feeds and subscriptions end with
-        TopicDeleted."""
+        """Delete a topic and its messages. What reads it raises TopicDeleted."""
         await self._broker.delete_topic(name)
         await self._pollers.forget(name)
 
     async def purge_topic(self, name: str, before: int | None = None) -> int:
-        """Delete every message of a topic, or those before an offset; returns how many.
+        """Delete all messages of a topic, or those before an offset; returns how many.
 
-        The topic stays, with its options, groups and offsets: new messages get the next offsets.
-        Readers and groups that had not read the deleted messages continue after them. Partitions
-        have offsets of their own: purge one as in "orders/0", or all of them without an offset.
+        The topic, its options, groups and offsets stay: new messages get the next offsets. Readers
+        and groups that had not read the deleted messages continue after them. Each partition has
+        its own offsets: purge one as in "orders/0", or all of them without an offset.
         """
         return await self._broker.purge_topic(name, before)
 
     async def topics(self, pattern: str = ">") -> list[str]:
-        """The names of the topics that match, sorted."""
+        """List the names of matching topics, sorted."""
         return await self._broker.topics(pattern)
 
     async def topic_info(self, name: str) -> TopicInfo:
-        """A topic's id and options."""
+        """Return the id and options of a topic."""
         return await self._broker.topic_info(name)
 
     async def topic_stats(self, name: str) -> TopicStats:
-        """A topic's figures right now."""
+        """Return the current statistics of a topic."""
         return await self._broker.topic_stats(name)
 
     async def stats_of(self, names: Sequence[str]) -> list[TopicStats]:
-        """The figures of many topics, in a few requests. Topics that do not exist are left out."""
+        """Return the statistics of many topics in a few requests. Missing topics are omitted."""
         found: list[TopicStats] = []
         done = 0
         while done < len(names):

@@ -46,19 +46,20 @@ class WebhookVerbs:
         replace: bool = False,
         **said: Unpack[WebhookKeywords],
     ) -> Webhook:
-        """Have the broker send the messages of a group to a URL, as POST requests.
+        """Make the broker send the messages of a group to a URL, as POST requests.
 
-        Each request is signed with `secret` as Standard Webhooks describes it; without one, a
-        secret is made, and is in what this returns. A 2xx answer acknowledges the message. Other
-        answers are retried with growing pauses, then the message becomes a dead letter. While the
-        target cannot be reached, messages wait.
+        Each request is signed with `secret`, as Standard Webhooks describes. Without a `secret`,
+        one is generated and returned. A 2xx response acknowledges the message. Other responses are
+        retried with growing pauses, then the message becomes a dead letter. While the target is
+        unreachable, messages wait.
 
-        `concurrency` requests (4) are in flight at most, at most `rate` a second, and each has
-        `timeout` seconds (15). `retries`, `backoff` and `backoff_max` are as for `process`.
-        `order`, `filter` and `start` are those of the group, which is made if need be. With
-        `replace=True` a webhook of that group is changed; else one with other settings is an error.
+        At most `concurrency` requests (4) are in flight, at most `rate` per second, each with a
+        timeout of `timeout` seconds (15). `retries`, `backoff` and `backoff_max` are as for
+        `process`. `order`, `filter` and `start` are those of the group, which is created if needed.
+        With `replace=True` an existing webhook is changed; otherwise different settings are an
+        error.
 
-        The webhook is kept with the topic. It needs a broker that runs as `flintmq serve`.
+        The webhook is stored with the topic. It needs a broker that runs as `flintmq serve`.
         """
         check_keywords("create_webhook", said, WebhookKeywords)
         check_name(group, "group")
@@ -97,27 +98,27 @@ class WebhookVerbs:
             await member.close()
 
     async def webhooks(self, topic: str | None = None) -> list[WebhookState]:
-        """The webhooks of a topic, or of all, and how they are doing."""
+        """List the webhooks of a topic, or all, with their state."""
         return await self._broker.webhook_states(topic)
 
     async def webhook(self, topic: str, group: str) -> Webhook:
-        """What a webhook was defined with."""
+        """Return the definition of a webhook."""
         return _decoded(await self._known(topic, group))
 
     async def pause_webhook(self, topic: str, group: str) -> None:
-        """Send nothing until it is resumed; messages wait."""
+        """Pause a webhook: it sends nothing until resumed; messages wait."""
         await self._set_paused(topic, group, True)
 
     async def resume_webhook(self, topic: str, group: str) -> None:
-        """Send messages again, those that waited first."""
+        """Resume a webhook. Messages that waited are sent first."""
         await self._set_paused(topic, group, False)
 
     async def test_webhook(self, topic: str, group: str) -> WebhookAnswer:
-        """Send a test request now, and return what the target answers."""
+        """Send a test request now, and return the response."""
         return await self._broker.test_webhook(topic, group)
 
     async def delete_webhook(self, topic: str, group: str) -> None:
-        """Send nothing any more. The group and its messages stay."""
+        """Delete a webhook. The group and its messages stay."""
         await self._broker.define(KIND, topic, group, None)
 
     async def _set_paused(self, topic: str, group: str, paused: bool) -> None:

@@ -110,7 +110,7 @@ def admitted(nodes: Nodes, name: str, address: str, incarnation: int) -> NodeEnt
 
 
 def added(nodes: Nodes, name: str, address: str) -> SetNodes:
-    """Keep a place for a node that will join."""
+    """Reserve name and address for a node that will join."""
     if named(nodes, name) is not None:
         raise InvalidRequest(f"the cluster has a node {name} already")
     _check_address(nodes, address)

@@ -48,5 +48,5 @@ class ClockHealth:
             text = f"the clock is {where}; synchronise the clocks of all nodes"
             event(_log, logging.WARNING, "cluster_clock_skewed", text, node=node, seconds=seconds)
         else:
-            text = "the clock agrees with that of the other nodes again"
+            text = "the clock agrees with the other nodes again"
             event(_log, logging.INFO, "cluster_clock_well", text, node=node, seconds=seconds)

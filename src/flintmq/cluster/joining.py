@@ -88,7 +88,7 @@ HAS_DATA = (
 
 
 NO_KEY = msgspec.msgpack.encode(
-    JoinRefused("its nodes have neither a peer_ca nor a cluster_key_file: nobody can join it")
+    JoinRefused("its nodes have neither a peer_ca nor a cluster_key_file: no node could join it")
 )
 STARTING = msgspec.msgpack.encode(NotYet("the node that was asked is starting"))
 

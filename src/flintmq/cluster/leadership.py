@@ -253,7 +253,7 @@ class ClusterLeadership:
             _log,
             logging.INFO,
             "leader_changed",
-            f"node {self._name(leader)} leads" if leader else "nobody leads",
+            f"node {self._name(leader)} leads" if leader else "no leader",
             leader=leader,
             term=term,
         )

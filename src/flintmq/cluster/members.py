@@ -168,7 +168,7 @@ class ClusterMembers:
                 logging.WARNING,
                 "cluster_change_waits",
                 str(error),
-                f"a change of the cluster waits: {error}",
+                f"a change of the members of the cluster has to wait: {error}",
             )
 
     def _step(self, host: ShardHost) -> None:

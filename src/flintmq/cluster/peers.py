@@ -429,7 +429,7 @@ class Peers:
                     _log,
                     logging.WARNING,
                     "peer_refused",
-                    f"a node was refused: {line.why.text}",
+                    f"refused a node: {line.why.text}",
                 )
             return
         kind = line.theirs.line if line.was_open else None
@@ -441,7 +441,7 @@ class Peers:
                     _log,
                     logging.INFO,
                     "peer_lost",
-                    f"the line to node {state.place.name} has ended: {state.why}",
+                    f"lost the connection to node {state.place.name}: {state.why}",
                     node=node,
                 )
                 if self._listener is not None:
@@ -459,7 +459,7 @@ class Peers:
                 _log,
                 logging.WARNING,
                 "peer_refused",
-                f"no line to node {state.place.name}: {why.text}",
+                f"no connection to node {state.place.name}: {why.text}",
                 node=node,
             )
 

@@ -85,7 +85,7 @@ def stopped_node(filesystem: FileSystem) -> Iterator[NodeFile]:
         if record is None or record.standing not in MAY_BE or not is_member(filesystem):
             raise InvalidRequest(
                 f"{filesystem.describe()} is not the directory of a node that was a member of a "
-                "cluster: there is nothing to go on with"
+                "cluster: there is nothing to continue with"
             )
         yield file
     finally:

@@ -236,6 +236,6 @@ class CheckpointSender:
             _log,
             logging.ERROR,
             "cluster_shipping_failed",
-            f"a checkpoint cannot be given to a node that needs it: {error}",
+            f"cannot send a checkpoint to a node that needs it: {error}",
             group=self._kept.group,
         )

@@ -74,7 +74,7 @@ class NodePlace:
         """By which this node knows others that ask for their clients; where anybody may act as a
         node there is none."""
         self.on_removed: Callable[[str], object] | None = None
-        """Told why this node is none of the cluster any more."""
+        """Told why this node is no longer in the cluster."""
         self._clients = ""
         self.peers = Peers(
             key=None if config.peer_ca is not None else cluster_key(config),
@@ -109,7 +109,7 @@ class NodePlace:
                 _log,
                 logging.INFO,
                 "cluster_founding",
-                "the cluster is being founded: waiting for the other nodes",
+                "the cluster is forming: waiting for the other nodes",
                 members=", ".join(config.initial_cluster) or None,
             )
             await self._belong()
@@ -362,7 +362,7 @@ def cluster_key(config: Config) -> bytes:
             _log,
             logging.WARNING,
             "cluster_without_key",
-            "whoever can connect to peer_listen can act as a node of this cluster; set "
+            "anyone who can connect to peer_listen can act as a node of this cluster; set "
             "cluster_key_file, or peer_ca for TLS",
         )
         return KEY_OF_ALL

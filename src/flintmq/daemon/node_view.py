@@ -71,7 +71,7 @@ class NodeView:
             await asyncio.wait_for(waiting, seconds)
         except TimeoutError:
             if self.record is not None:
-                raise InvalidRequest("the cluster is founded, and nobody leads it yet") from None
+                raise InvalidRequest("the cluster has formed, but has no leader yet") from None
             if self._founder.node.record is None:
                 self._founder.forget()
             raise InvalidRequest(

@@ -80,7 +80,7 @@ class Damages:
             logging.ERROR,
             "messages_damaged",
             topic,
-            f"messages of a topic are damaged on the disk, everything else goes on: {damage.cause}",
+            f"messages are damaged on disk; everything else keeps working: {damage.cause}",
             amount=damage.next - damage.first,
             topic=topic,
             first_offset=damage.first,
@@ -115,7 +115,7 @@ class Damages:
             _log,
             logging.ERROR,
             "segment_damaged",
-            f"a file of messages is damaged on the disk: {found.cause}"
+            f"a segment file is damaged: {found.cause}"
             + ("; no message is lost by that" if found.what == "copy" else ""),
             file=kept.files.describe(found.file),
         )

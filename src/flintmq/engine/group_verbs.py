@@ -184,7 +184,7 @@ class GroupVerbs:
                 raise InvalidRequest("a queue has settled what it has settled: name a place")
             if isinstance(to, int) and len(queues) > 1:
                 raise InvalidRequest(
-                    "each partition has offsets of its own; reset_group(..., {partition: offset})"
+                    "each partition has its own offsets; reset_group(..., {partition: offset})"
                 )
             wanted = [(queue, resolve_start(queue.topic, to)) for queue in queues]
         for queue, offset in wanted:
@@ -199,7 +199,7 @@ class GroupVerbs:
     async def settle_before(self, topic: str, group: str, offset: int) -> None:
         queues = self._topics.queues(topic, group)
         if len(queues) > 1:
-            raise InvalidRequest("each partition has offsets of its own: name one")
+            raise InvalidRequest("each partition has its own offsets: name one")
         await queues[0].settling.settle_before(offset)
 
     async def delete_group(self, topic: str, group: str) -> None:

@@ -285,7 +285,7 @@ class Host:
             _log,
             logging.ERROR,
             "disk_failed",
-            f"the disk has failed, nothing is written any more until the next start: {error}",
+            f"the disk failed; nothing is written until the next start: {error}",
             directory=self.filesystem.describe(),
         )
         for kept in self.kept.values():
@@ -321,7 +321,7 @@ class Host:
                 _log,
                 logging.ERROR,
                 "disk_full",
-                f"publishers are refused, consumers go on: {full}",
+                f"publishes are rejected, consumers continue: {full}",
                 directory=self.filesystem.describe(),
             )
         elif full is None and self._full_since is not None:
@@ -330,7 +330,7 @@ class Host:
                 _log,
                 logging.WARNING,
                 "disk_has_room",
-                "the disk has room again: publishers are no longer refused",
+                "the disk has space again: publishes are accepted",
                 directory=self.filesystem.describe(),
                 seconds=now - since,
             )

@@ -93,7 +93,7 @@ class LetterVerbs:
                     logging.WARNING,
                     "dead_letters",
                     f"{topic.name} {group.name}",
-                    "messages could not be processed and are dead letters now",
+                    "messages became dead letters",
                     amount=len(found),
                     topic=topic.name,
                     group=group.name,

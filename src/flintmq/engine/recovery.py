@@ -79,7 +79,7 @@ def opened(store: ManifestStore, filesystem: FileSystem, group: int) -> Manifest
         raise Corrupt(
             f"the last checkpoint ends with index {manifest.checkpoint} of a journal that is "
             "not there: what was acknowledged since is missing; restore a backup, or run "
-            "`flintmq log repair --cut-journal` to go on without it"
+            "`flintmq log repair --cut-journal` to continue without it"
         )
     return manifest
 
@@ -217,7 +217,8 @@ def tell_recovered(
             _log,
             logging.WARNING,
             "journal_cut",
-            "the last write of the journal is not whole: it was cut off and saved aside; " + TORN,
+            "the last write in the journal is incomplete: it was cut off and saved to a file; "
+            + TORN,
             file=torn.file,
             at=torn.offset,
             bytes=torn.bytes,

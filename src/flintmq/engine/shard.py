@@ -248,7 +248,7 @@ class Shard:
             _log,
             logging.ERROR,
             "broker_failed",
-            f"a fault while {where}: the broker stops",
+            f"internal error while {where}: the broker stops",
             exc_info=error,
             where=where,
         )

@@ -227,7 +227,7 @@ class TopicVerbs:
                 _log,
                 logging.INFO,
                 "topic_created",
-                "a topic was made",
+                "topic created",
                 topic=name,
                 storage=wanted.storage,
                 partitions=wanted.partitions,
@@ -293,7 +293,7 @@ class TopicVerbs:
         async with self._shard.deciding():
             row = self._whole_row(name)
             await self._shard.change(DeleteTopics([topic.id for topic in row]))
-            event(_log, logging.INFO, "topic_deleted", "a topic was deleted", topic=name)
+            event(_log, logging.INFO, "topic_deleted", "topic deleted", topic=name)
 
     async def purge(self, name: str, before: int | None) -> int:
         row = self.existing_row(name)
@@ -302,7 +302,7 @@ class TopicVerbs:
                 raise InvalidRequest(f"before is an offset, or None for all; not {before!r}")
             if len(row) > 1:
                 raise InvalidRequest(
-                    f"each partition of {name!r} has offsets of its own; purge one, as in "
+                    f"each partition of {name!r} has its own offsets; purge one, as in "
                     f"'{name}/0', or all of them without an offset"
                 )
         # Each decides before any of them is waited for: all go as of one moment.

@@ -79,7 +79,7 @@ class Overrun(NamedTuple):
     what: str
 
     def __str__(self) -> str:
-        waited = f"everything waited for {precise(self.seconds)}"
+        waited = f"the event loop was blocked for {precise(self.seconds)}"
         if self.what.rpartition(" ")[2].startswith(_DISK):
             return f"{waited} while the broker waited for its disk: {self.what}"
         if self.what != UNKNOWN:

@@ -431,7 +431,7 @@ class QueueingHandler(logging.Handler):
                     one.logger,
                     one.level,
                     one.name,
-                    f"{one.count} more lines like this were left out",
+                    f"{one.count} similar lines were suppressed",
                     key=one.key,
                     left_out=one.count,
                 )

@@ -36,7 +36,7 @@ TOGETHER = 256
 """Small ranges that are fetched by one request."""
 ROWS_LEAST, ROWS_MOST = 64, 1 << 18
 REMEDY = (
-    "To go on with what is left, set failOnDataLoss=false. To avoid this, keep messages longer "
+    "To continue with what is left, set failOnDataLoss=false. To avoid this, keep messages longer "
     "(retention_age, retention_bytes)."
 )
 
@@ -170,7 +170,8 @@ class Fetches:
                 piece.start,
                 piece.rows,
                 "They existed when the read was planned. The broker has lost its newest messages, "
-                "which can happen in a crash with fsync=never. To go on, set failOnDataLoss=false.",
+                "which can happen in a crash with fsync=never. To continue, set "
+                "failOnDataLoss=false.",
             )
         return False
 

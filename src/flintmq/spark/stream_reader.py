@@ -49,7 +49,7 @@ _log = logging.getLogger(__name__)
 POLL_SECONDS = 0.25
 """How long an idle query waits for new messages before it reports that there are none."""
 
-GOES_ON = "Start with a new checkpoint, or set failOnDataLoss=false to go on {}."
+GOES_ON = "Start with a new checkpoint, or set failOnDataLoss=false to continue {}."
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

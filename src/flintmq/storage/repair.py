@@ -84,7 +84,7 @@ def plan_repair(filesystem: FileSystem, *, cut_journal: bool) -> RepairPlan:
                 plan.steps.append(f"{path} is damaged: put it aside, keep what is readable in it")
         for name in sorted((found.manifest or Manifest()).files() - set(there)):
             found.bad_segments.append(name)
-            plan.steps.append(f"{path_in(files, name)} is missing: its topics go on without it")
+            plan.steps.append(f"{path_in(files, name)} is missing: its topics continue without it")
         note_missing_journal(scan, found.manifest or Manifest())
     plan.refused += [
         f"the files of group {group} are missing, but the journal has records of it; restore them "

@@ -121,7 +121,7 @@ class WebhookDelivery:
                     logging.WARNING,
                     "webhook_failed",
                     self._name,
-                    f"webhook {self._name} cannot go on: {error}",
+                    f"webhook {self._name} failed: {error}",
                     **self._facts,
                 )
                 await pause(self._mq.clock, AGAIN_SECONDS)

@@ -24,10 +24,10 @@ from .table import BlockingTable
 
 
 class BlockingClient:
-    """A connection to a broker for code without an event loop; `flintmq.connect_sync` makes it.
+    """A connection to a broker for code without an event loop; `flintmq.connect_sync` returns it.
 
-    Every call blocks the calling thread until it is done, even where that thread runs an event
-    loop of its own; there, call it by `asyncio.to_thread` or use `flintmq.connect`.
+    Every call blocks the calling thread until it is done. In async code, use `flintmq.connect`, or
+    call it through `asyncio.to_thread`.
     """
 
     def __init__(self, thread: LoopThread, client: Client) -> None:
@@ -206,9 +206,8 @@ class BlockingClient:
 def connect_sync(*arguments: Any, **named: Any) -> BlockingClient:
     """Connect to a broker without an event loop: `with flintmq.connect_sync() as mq`.
 
-    Takes what `flintmq.connect` takes. The connection may be used from many threads, and has a
-    background thread of its own until it is closed. It does not survive a fork: connect again in
-    the child.
+    Takes the arguments of `flintmq.connect`. The connection can be used from many threads. It runs
+    a background thread until it is closed. It does not survive a fork: connect again in the child.
     """
     thread = LoopThread()
     try:

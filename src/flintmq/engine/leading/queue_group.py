@@ -392,7 +392,7 @@ class QueueGroup:
                 logging.WARNING,
                 "group_stuck",
                 f"{topic.name}/{self.name}",
-                f"a group cannot look for what is due: {error}",
+                f"a group cannot read due messages: {error}",
                 topic=topic.name,
                 group=self.name,
             )

@@ -127,7 +127,7 @@ class Sieve:
             logging.WARNING,
             "filter_value_too_large",
             self._name,
-            f"a filter does not look into a message of {self._name!r}: {error}; it is treated as "
+            f"a filter skips the value of a message of {self._name!r}: {error}; it is treated as "
             "having no value. Raise max_decoded_bytes, or filter by key, headers or priority",
             topic=self._name,
             offset=offset,

@@ -246,7 +246,7 @@ class LeadingTopic:
 
     def _refuse_kind(self) -> NoReturn:
         raise InvalidRequest(
-            f"topic {self.name!r} was made anew meanwhile, and takes "
+            f"topic {self.name!r} was created again in the meantime, and takes "
             + ("objects by reference" if self._takes_objects else "bytes, not objects")
         )
 
@@ -279,14 +279,14 @@ class LeadingTopic:
         if holding is not None and (slowest is None or holding.state.floor < slowest.done_before()):
             why = f"group {holding.name!r} still has {holding.unsettled():,} messages to settle"
         elif slowest is None:
-            why = "nobody reads it; open a reader, or choose overflow='drop_oldest'"
+            why = "it has no reader; open one, or choose overflow='drop_oldest'"
         elif (done := slowest.done_before()) < slowest.unread_from():
-            why = f"reader {slowest.label!r} has not committed offset {done} and has it in work"
+            why = f"reader {slowest.label!r} has read offset {done} and not committed it"
         else:
             lag = self.cursors.lag(slowest)
             why = f"reader {slowest.label!r} still has {lag:,} messages to read"
             if not slowest.members:
-                why += "; nobody has it open: open it, and read on or seek('latest')"
+                why += "; it is not open: open it, and continue reading or seek('latest')"
         if waited is not None:
             why += f" (waited {waited:g} s)"
         return TopicFull(self.name, limit_of(self.state, self.view, count), why)

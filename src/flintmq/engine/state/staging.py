@@ -251,7 +251,7 @@ class Staging:
                     raise Corrupt(
                         f"part {part!r} of number {command.number}, which {command.writer!r} has "
                         "committed, cannot be read from the disk; check the disk and start again, "
-                        "or run `flintmq log repair` to go on without it"
+                        "or run `flintmq log repair` to continue without it"
                     )
                 taken.append(lost)
         rows: dict[int, int] = {}

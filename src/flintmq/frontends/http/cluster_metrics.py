@@ -19,19 +19,19 @@ def _each(
 # fmt: off
 CLUSTER = families(
     (),
-    ("flintmq_cluster_nodes", "Nodes of the cluster, this one too.", "nodes"),
-    ("flintmq_cluster_voters", "Nodes that vote; a majority of them has to be up.", "voters"),
-    ("flintmq_cluster_level", "Level of features in use; `cluster finalize` raises it.", "level"),
-    ("flintmq_cluster_has_leader", "1 if this node knows who leads.", "has_leader"),
+    ("flintmq_cluster_nodes", "Nodes of the cluster, including this one.", "nodes"),
+    ("flintmq_cluster_voters", "Nodes that vote; a majority of them must be up.", "voters"),
+    ("flintmq_cluster_level", "Feature level in use; `cluster finalize` raises it.", "level"),
+    ("flintmq_cluster_has_leader", "1 if this node knows the leader.", "has_leader"),
     ("flintmq_cluster_abstaining",
-     "1 while this node leaves the lead to others: its disk hangs or is full, its clock is off, or "
+     "1 while this node does not want to lead: its disk hangs or is full, its clock is wrong, or "
      "its state differs.",
      "is_abstaining"),
     ("flintmq_cluster_clock_skew_seconds",
      "How far the clock of this node is ahead of the median of all nodes.", "clock_skew_seconds"),
-    ("flintmq_cluster_leader_changes_total", "How often this node has heard of another leader.",
+    ("flintmq_cluster_leader_changes_total", "How often the leader changed, as seen by this node.",
      "leader_changes"),
-    ("flintmq_cluster_transfers_total", "How often this node has handed the lead over.",
+    ("flintmq_cluster_transfers_total", "How often this node has handed over the leadership.",
      "transfers"),
     ("flintmq_cluster_snapshot_sent_bytes_total",
      "Bytes of checkpoints sent to nodes that were away.", "sent_snapshot_bytes"),
@@ -69,13 +69,13 @@ CLUSTER = families(
      lambda f: {0: f.committed}),
     ("flintmq_raft_applied_index", "Last entry that this node has applied.",
      lambda f: {0: f.applied}),
-    ("flintmq_raft_elections_won_total", "How often this node began to lead.",
+    ("flintmq_raft_elections_won_total", "How often this node became the leader.",
      lambda f: {0: f.leads_taken}),
-    ("flintmq_raft_leads_lost_total", "How often this node ceased to lead.",
+    ("flintmq_raft_leads_lost_total", "How often this node stopped being the leader.",
      lambda f: {0: f.leads_lost}),
 ) + families(
     ("group", "peer"),
-    ("flintmq_raft_peer_lag_entries", "At the leader: entries that a node has yet to store.",
+    ("flintmq_raft_peer_lag_entries", "At the leader: entries that a node has not stored yet.",
      lambda f: {(0, peer.name): peer.lag_entries
                 for peer in f.peers if peer.lag_entries is not None}),
 ) + families(

@@ -208,10 +208,10 @@ BUDGET = families(
 JOURNAL = families(
     (),
     ("flintmq_journal_sync_seconds", "Duration of disk syncs.", "sync_seconds", "histogram"),
-    ("flintmq_journal_loop_syncs_total", "Disk syncs of lone messages, made on the event loop.",
+    ("flintmq_journal_loop_syncs_total", "Disk syncs of single messages, made on the event loop.",
      "loop_syncs"),
     ("flintmq_journal_stalled_syncs_total",
-     "Disk syncs that were reported while they took longer than slow_disk_seconds.",
+     "Disk syncs that took longer than slow_disk_seconds.",
      "stalled_syncs"),
     ("flintmq_journal_written_bytes_total", "Bytes written to the journal.", "written_bytes"),
     ("flintmq_journal_writes_total", "Writes to the journal; each contains many publishes.",

@@ -282,7 +282,7 @@ class NativeServer(Listener[ServerConnection]):
                 _log,
                 logging.INFO,
                 "session_not_kept",
-                "a session is not kept for its disconnected client: too many are waiting",
+                "the session of a disconnected client was dropped: too many are kept",
                 client=oldest.client,
                 away=len(self._away),
             )

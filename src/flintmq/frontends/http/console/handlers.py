@@ -148,7 +148,7 @@ async def preview_reset(desk: Desk, call: ApiCall) -> models.ResetPreview:
     parts = stats.partitions or [stats]
     extents = await desk.broker.extents(topic, None if isinstance(place, Mapping) else place)
     if isinstance(place, int) and len(extents) > 1:
-        raise InvalidRequest("each partition has offsets of its own: pass `offsets`")
+        raise InvalidRequest("each partition has its own offsets: pass `offsets`")
     moves: list[models.PartitionMove] = []
     again = skipped = 0
     for number, (extent, part) in enumerate(zip(extents, parts, strict=False)):
@@ -200,7 +200,7 @@ async def redrive_edited(desk: Desk, call: ApiCall) -> Count:
         raise HttpRefusal(
             409,
             "DeadLetterGone",
-            f"dead letter {id} is not there any more: somebody else has redriven or discarded it, "
+            f"dead letter {id} no longer exists: someone else has redriven or discarded it, "
             "and nothing of yours was put back",
         )
     return Count(count=count)

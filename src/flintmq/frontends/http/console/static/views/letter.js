@@ -23,7 +23,7 @@ export function Letter({ letter, where, mayChange, reload }) {
   const redrive = async () => {
     const { count: gone } = await post(`${where}/redrive`, { ids: [letter.id] });
     if (gone) tell("The dead letter went back to its group.");
-    else tell("This dead letter is not there any more: somebody else has redriven or discarded it.", "bad");
+    else tell("This dead letter no longer exists: someone else has redriven or discarded it.", "bad");
     reload();
   };
   return html`
