@@ -271,6 +271,34 @@ def test_what_others_wrote_is_text_and_a_large_value_hangs_nothing(
     assert person.page.locator("main b:has-text('<b>')").count() == 0
 
 
+def test_a_filter_is_completed_by_what_may_follow(person: Person) -> None:
+    person.goes("topics")
+    said = """async (texts) => {
+        const module = new URL("console/any/views/filter.js", document.baseURI);
+        const { completions, fieldsOf } = await import(module);
+        const value = '{"id": 7, "to": {"city": "Ulm"}}';
+        const message = {
+          headers: { region: "eu" }, key: "k", key_encoding: "text", encoding: "text", value,
+        };
+        const fields = fieldsOf([message, { ...message, value: "no JSON" }]);
+        return texts.map((text) => completions(text, fields).options);
+    }"""
+    texts = [
+        "value.", "value.to.city =", "value.to.city == ", "value.id in [",
+        'headers.region == "e', "value.id == 7 ", "value.id == 7 and he", "priority > 3 o", "not ",
+    ]  # fmt: skip
+    found = dict(zip(texts, person.page.evaluate(said, texts), strict=True))
+    assert found["value."] == ["value.id", "value.to.city"]
+    assert found["value.to.city == "] == ['"Ulm" ']
+    assert found["value.id in ["] == ["7 "]
+    assert found['headers.region == "e'] == ['"eu" ']
+    assert found["value.id == 7 "] == ["and ", "or "]
+    assert found["value.id == 7 and he"] == ["headers.region", "headers."]
+    assert found["priority > 3 o"] == ["or "]
+    assert found["not "][:2] == ["headers.region", "key"]
+    assert found["value.to.city ="] == ["== "]
+
+
 BOMBS = {
     # 200 arrays in one another, each said to have a million values
     "msgpack": (b"\xdd\x00\x0f\x00\x00" * 200 + b"\x00" * 1_000_000, "application/msgpack", "hex"),

@@ -67,7 +67,7 @@ class Samples(Model):
     """The number of the newest event."""
 
 
-class TopicRow(Model, array_like=True):
+class TopicRow(Model, array_like=True, gc=False):
     """A topic as it was in the newest sample. A topic with partitions is one row."""
 
     name: str
@@ -86,7 +86,7 @@ class TopicRow(Model, array_like=True):
     """Messages published in each of the last slots of 10 s; empty if there were none."""
 
 
-class GroupRow(Model, array_like=True):
+class GroupRow(Model, array_like=True, gc=False):
     """A group as it was in the newest sample."""
 
     topic: str

@@ -140,7 +140,7 @@ export async function stream(where, { query, signal, tell, onState = () => {} })
     if (signal.aborted) return;
     onState("lost");
     await new Promise((resolve) => setTimeout(resolve, wait));
-    wait = Math.min(10_000, wait * 2);
+    wait = Math.min(5_000, wait * 2);
   }
 }
 

@@ -12,14 +12,14 @@ const SHOWN = 10;
 
 // What may follow the text: {head, options}, where each option goes behind the head.
 export function completions(text, fields) {
-  const [, head, word] = /^(.*?)("[^"]*|[\w.]*)$/s.exec(text);
+  const [, head, word] = /^(.*?)("[^"]*|[=!<>]+|[\w.]*)$/s.exec(text);
   const before = head.trimEnd();
   const compared = /([\w.]+)\s*(?:==|!=|[<>]=?|in\s*\[)$/.exec(before);
   let options;
   if (compared) options = [...(fields.get(compared[1]) ?? [])].map((one) => `${one} `);
   else if (/[\w)\]"']$/.test(before) && !/\b(?:and|or|not|in)$/.test(before))
     options = /(?:==|!=|[<>]=?|\bin\b|\bis\b)\s*[^\s]+$/.test(before) || /None$/.test(before) ? JOINTS : [...OPERATORS, ...JOINTS];
-  else options = [...fields.keys(), ...NAMES];
+  else options = [...new Set([...fields.keys(), ...NAMES])];
   return { head, options: options.filter((one) => one.startsWith(word) && one.trim() !== word).slice(0, SHOWN) };
 }
 

@@ -7,6 +7,7 @@ import { FORMS, bytesOf, decoded } from "../decode.js";
 import { Facts, Fault, Foreign, When, tell } from "../ui.js";
 
 const WHOLE = 1024 * 1024;
+const HEADERS_MAX = 200;
 
 // topic: where its partition lies; isAsFar: as much of it as there is to see. A child that is a function
 // gets the message as far as it was loaded.
@@ -42,8 +43,9 @@ export function MessageView({ message: given, topic, schemas, isAsFar, children 
       ]} />
       ${headers.length > 0 &&
       html`<table class="headers"><caption>Headers</caption><tbody>
-        ${headers.map(([name, value]) => html`<tr key=${name}><th scope="row"><${Foreign} text=${cut(name, 200)} mono /></th><td><${Foreign} text=${cut(value, 4000)} mono /></td></tr>`)}
-      </tbody></table>`}
+        ${headers.slice(0, HEADERS_MAX).map(([name, value]) => html`<tr key=${name}><th scope="row"><${Foreign} text=${cut(name, 200)} mono /></th><td><${Foreign} text=${cut(value, 4000)} mono /></td></tr>`)}
+      </tbody></table>
+      ${headers.length > HEADERS_MAX && html`<p class="faint">… and ${headers.length - HEADERS_MAX} more headers</p>`}`}
       <div class="tools">
         <label>Show as <select value=${form} onChange=${(event) => setForm(event.target.value)}>
           ${FORMS.map((one) => html`<option key=${one} value=${one} selected=${one === form}>${one === "auto" && form === "auto" ? `auto (${shown.form})` : one}</option>`)}
