@@ -1,5 +1,5 @@
 """Kill a device with an outbox and its broker, in turn and at random, and see that nothing queued
-is lost, doubled or out of order.
+is lost, doubled or out of order. With `--cluster`, there are three nodes, and the leader is killed.
 
     python -m tests.remote.outbox_kill_rounds --rounds 50
 """
@@ -13,10 +13,12 @@ import random
 import signal
 import sys
 import tempfile
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import flintmq
+from tests.cluster.processes import NodeProcess, founded, leader_of
 from tests.integration.served import Served
 from tests.patience import PATIENCE_SECONDS, free_port
 
@@ -41,25 +43,81 @@ class OutboxResult:
         )
 
 
+class OneBroker:
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory / "broker"
+        self._listen = f"127.0.0.1:{free_port()}"
+        self.url = f"flint://{self._listen}"
+        self._served: Served | None = None
+
+    @property
+    def is_up(self) -> bool:
+        return self._served is not None
+
+    async def start(self) -> None:
+        self._served = await Served(self._directory, listen=self._listen).start()
+
+    async def kill(self) -> None:
+        if self._served is not None:
+            await self._served.end(signal.SIGKILL)
+        self._served = None
+
+    async def end(self) -> None:
+        await self.kill()
+
+
+class ThreeNodes:
+    """Two of them go on where one is killed: who leads."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory / "cluster"
+        self._stack = AsyncExitStack()
+        self._nodes: dict[str, NodeProcess] = {}
+        self._killed: NodeProcess | None = None
+        self.url = ""
+
+    @property
+    def is_up(self) -> bool:
+        return bool(self._nodes) and self._killed is None
+
+    async def start(self) -> None:
+        if self._killed is not None:
+            await self._killed.start()
+            await self._killed.ready()
+            self._killed = None
+            return
+        self._nodes = await self._stack.enter_async_context(founded(self._directory, "a", "b", "c"))
+        places = [node.url.removeprefix("flint://") for node in self._nodes.values()]
+        self.url = "flint://" + ",".join(places)
+
+    async def kill(self) -> None:
+        self._killed = await leader_of(self._nodes)
+        await self._killed.kill()
+
+    async def end(self) -> None:
+        await self._stack.aclose()
+
+
 class OutboxRounds:
-    def __init__(self, directory: Path, seed: int, most_seconds: float) -> None:
+    def __init__(
+        self, directory: Path, seed: int, most_seconds: float, *, cluster: bool = False
+    ) -> None:
         self._directory, self._most = directory, most_seconds
         self._chance = random.Random(seed)
-        self._port = free_port()
-        self._broker: Served | None = None
+        self._broker = ThreeNodes(directory) if cluster else OneBroker(directory)
         self._begun = dict.fromkeys(TOPICS, 0)
         self._queued: dict[str, set[int]] = {topic: set() for topic in TOPICS}
         self.result = OutboxResult()
 
     async def run(self, rounds: int) -> OutboxResult:
-        await self._start_broker()
-        async with flintmq.connect(self._url) as mq:
-            await mq.create_topic("rows", partitions=3)
         try:
+            await self._broker.start()
+            async with flintmq.connect(self._broker.url) as mq:
+                await mq.create_topic("rows", partitions=3)
             for _ in range(rounds):
                 await self._round()
-            if self._broker is None:
-                await self._start_broker()
+            if not self._broker.is_up:
+                await self._broker.start()
             async with self._outbox() as mq:
                 if not await mq.flush_outbox(10 * PATIENCE_SECONDS):
                     self.result.faults.append(f"not all was sent: {await mq.outbox_stats()}")
@@ -67,28 +125,18 @@ class OutboxRounds:
                     self.result.faults.append(f"refused: {stats}")
             await self._check()
         finally:
-            if self._broker is not None:
-                await self._broker.end(signal.SIGKILL)
+            await self._broker.end()
         return self.result
 
-    @property
-    def _url(self) -> str:
-        return f"flint://127.0.0.1:{self._port}"
-
     def _outbox(self) -> flintmq.Client:
-        return flintmq.connect(self._url, outbox=self._directory / "outbox")
-
-    async def _start_broker(self) -> None:
-        self._broker = await Served(
-            self._directory / "broker", listen=f"127.0.0.1:{self._port}"
-        ).start()
+        return flintmq.connect(self._broker.url, outbox=self._directory / "outbox")
 
     async def _round(self) -> None:
         """A life of the device; the broker is killed in it, or is away, or comes back in it."""
         self.result.rounds += 1
         device = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "tests.remote.outbox_child"),
-            *(self._url, str(self._directory / "outbox")),
+            *(self._broker.url, str(self._directory / "outbox")),
             *(f"{topic}={self._begun[topic]}" for topic in TOPICS),
             stdout=asyncio.subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": os.getcwd()},
@@ -96,11 +144,10 @@ class OutboxRounds:
         listening = asyncio.create_task(self._listen(device))
         try:
             await asyncio.sleep(self._chance.random() * self._most)
-            if self._broker is None:
-                await self._start_broker()
+            if not self._broker.is_up:
+                await self._broker.start()
             elif self._chance.random() < 0.7:
-                await self._broker.end(signal.SIGKILL)
-                self._broker = None
+                await self._broker.kill()
                 self.result.broker_kills += 1
             await asyncio.sleep(self._chance.random() * self._most)
         finally:
@@ -123,7 +170,7 @@ class OutboxRounds:
                 self.result.queued += len(numbers)
 
     async def _check(self) -> None:
-        async with flintmq.connect(self._url) as mq:
+        async with flintmq.connect(self._broker.url) as mq:
             for topic in TOPICS:
                 await self._check_topic(mq, topic)
 
@@ -152,10 +199,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=50)
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
     parser.add_argument("--seconds", type=float, default=2.0, help="half a life at most")
+    parser.add_argument("--cluster", action="store_true", help="three nodes, of which one leads")
     options = parser.parse_args()
     print(f"seed {options.seed}", flush=True)
     with tempfile.TemporaryDirectory() as directory:
-        rounds = OutboxRounds(Path(directory), options.seed, options.seconds)
+        rounds = OutboxRounds(
+            Path(directory), options.seed, options.seconds, cluster=options.cluster
+        )
         result = asyncio.run(rounds.run(options.rounds))
     print(result)
     sys.exit(bool(result.faults))

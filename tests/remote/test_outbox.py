@@ -275,3 +275,13 @@ async def test_a_device_and_a_broker_that_are_killed_lose_and_double_nothing(
     result = await rounds.run(2)
     assert not result.faults, str(result)
     assert result.device_kills == 2
+
+
+@pytest.mark.slow
+async def test_a_device_and_the_leader_of_three_nodes_that_are_killed_lose_and_double_nothing(
+    tmp_path: Path,
+) -> None:
+    rounds = OutboxRounds(tmp_path, seed=3, most_seconds=0.5, cluster=True)
+    result = await rounds.run(1)
+    assert not result.faults, str(result)
+    assert result.broker_kills == 1
