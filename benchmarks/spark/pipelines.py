@@ -6,7 +6,9 @@
 Needs `scripts/setup test`. `archive` and `rollup` are those of examples/pipelines, run once over
 all that is there, with and without the flow for rows that do not decode. Beside them, plain Spark
 does the same over Parquet (typed columns, nothing to decode) and over files of JSON lines (the same
-text to decode), into Parquet. The latency is from before a publish at 1,000 a second to the
+text to decode), into Parquet. `by hand` is plain Spark over the same topic, as one would write it:
+`from_json`, the same query, and Spark's own Parquet sink (rows that do not decode become nulls).
+The latency is from before a publish at 1,000 a second to the
 rollup's result that counts the message, read from its topic; results come at every micro-batch
 (`update`).
 """
@@ -111,6 +113,7 @@ class Throughput:
         for name in ("archive", "rollup"):
             jobs[f"{name}: topic"] = partial(self._ours, name, dead_letters=True)
             jobs[f"{name}: topic, no dead letters"] = partial(self._ours, name, dead_letters=False)
+            jobs[f"{name}: topic, by hand"] = partial(self._theirs, name, "topic")
             jobs[f"{name}: Parquet files"] = partial(self._theirs, name, "parquet")
             jobs[f"{name}: JSON files"] = partial(self._theirs, name, "json")
         return jobs
@@ -157,6 +160,21 @@ class Throughput:
         return self._rows
 
     def _stream(self, store: str) -> Any:
+        if store == "topic":
+            reader = self._spark.readStream.format("flintmq").options(
+                servers=self._broker.url, subscribe="orders", startingOffsets="earliest",
+                maxOffsetsPerTrigger=str(max(1, 2 * self._rows // FILES)),
+            )  # fmt: skip
+            return (
+                reader.load()
+                .selectExpr(
+                    f"from_json(cast(value as string), '{SCHEMA}') as data",
+                    "cast(key as string) as _key",
+                    "offset as _offset",
+                    "timestamp as _timestamp",
+                )
+                .selectExpr("data.*", "_key", "_offset", "_timestamp")
+            )
         path = str(self._folder / store)
         reader = self._spark.readStream.option("maxFilesPerTrigger", 2)
         if store == "parquet":
@@ -305,9 +323,13 @@ def main() -> int:
                 spark.stop()
     print(f"{given.rows:,} orders as JSON, local[2], {machine_line(facts)}\n")
     for job_name, rates in figures.rates.items():
-        files = figures.rates.get(f"{job_name.split(':')[0]}: Parquet files", rates)
-        ratio = median(rates) / median(files)
-        print(f"{job_name:36}{median(rates):>12,.0f} rows/s {ratio:>6.2f} x Parquet")
+        kind, rate = job_name.split(":")[0], median(rates)
+        ratios = [
+            f"{rate / median(figures.rates[other]):>6.2f} x {said}"
+            for said in ("Parquet files", "topic, by hand")
+            if (other := f"{kind}: {said}") in figures.rates
+        ]
+        print(f"{job_name:36}{rate:>12,.0f} rows/s {' '.join(ratios)}")
     for what, figure in through.items():
         print(f"latency, {what:27}{figure:>12,.0f}")
     print(json.dumps({"machine": facts, "rates": figures.rates, "latency": through}))

@@ -7,11 +7,14 @@ from decimal import Decimal
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 import pytest
+from pyspark.sql.types import StructType
 
 import flintmq
 from flintmq.client.blocking.client import BlockingClient
-from flintmq.spark import from_value, to_value
+from flintmq.spark import from_value, schemas_of, to_value
+from flintmq.spark.decoding import decoded
 
 from .fixtures import BrokerProcess
 
@@ -131,6 +134,33 @@ def test_auto_goes_by_what_each_message_says_it_is(
 
     assert [row and row.id for row, _ in rows] == [0, 1, 2, 3, 4, None]
     assert "text" in rows[5][1]
+
+
+def test_avro_values_are_decoded_by_the_ids_of_the_schemas_that_the_broker_keeps(
+    broker: BrokerProcess, mq: BlockingClient, topic: str
+) -> None:
+    newer = AVRO | {"fields": [*AVRO["fields"], {"name": "more", "type": "int", "default": 0}]}
+    mq.create_topic(topic)
+    for schema in (AVRO, newer):
+        mq.add_schema(topic, schema)
+        mq.publish(topic, {"id": 7, "amount": 2.5, "more": 1}, format="avro", schema=schema)
+    unknown = {"type": "record", "name": "Other", "fields": [{"name": "id", "type": "long"}]}
+    mq.publish(topic, {"id": 8}, format="avro", schema=unknown)
+    rows = mq.reader(topic, start="earliest").read_batch(3)
+    columns = [pa.array([row.value for row in rows]), pa.array([row.content_type for row in rows])]
+    wanted = StructType.fromDDL("id bigint, more int").json()
+
+    schemas = schemas_of(topic, servers=broker.url)
+    found = decoded(columns, wanted, "auto", tuple(schemas)).to_pylist()
+
+    assert len(schemas) == 2
+    assert [row["data"] for row in found] == [
+        {"id": 7, "more": None},
+        {"id": 7, "more": 1},
+        None,
+    ]
+    assert "Avro schema" in found[2]["error"]
+    assert "is unknown here" in found[2]["error"]
 
 
 def test_every_type_that_values_have_comes_through(spark: Any) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from .decoding import from_value, to_value
 from .directory import direct_bounds
+from .known_schemas import schemas_of
 
 # The function replaces the package of the same name as an attribute here; modules of the package
 # can still be imported as flintmq.spark.pipeline.x.
@@ -14,4 +15,12 @@ from .pipeline import pipeline
 from .registering import register
 from .session import session
 
-__all__ = ["session", "register", "from_value", "to_value", "direct_bounds", "pipeline"]
+__all__ = [
+    "session",
+    "register",
+    "from_value",
+    "to_value",
+    "direct_bounds",
+    "schemas_of",
+    "pipeline",
+]

@@ -47,6 +47,7 @@ def from_value(
     error: str | None = None,
     avro_schema: dict[str, Any] | str | None = None,
     content_type: str = "content_type",
+    schemas: Sequence[str] = (),
     once: bool = False,
 ) -> DataFrame:
     """Decode the values of messages: the frame with one column more, a struct of `schema`.
@@ -54,8 +55,9 @@ def from_value(
     A value that does not decode is null there; `error` names a column for the reason. A field that
     a value does not have is null. `format="auto"` uses the column `content_type` of each message,
     with compression; JSON if it is null. `avro_schema` is the schema that Avro values were written
-    with. With `once`, a value is decoded only once, however often it is used; filters on other
-    columns are then applied after decoding.
+    with; `schemas` are others that content types name by their ids, as `schemas_of` has them. With
+    `once`, a value is decoded only once, however often it is used; filters on other columns are
+    then applied after decoding.
     """
     checked_pyspark()
     from pyspark.sql import functions
@@ -80,7 +82,8 @@ def from_value(
                 f"format='auto' needs the column {content_type!r}; select it, or set the format"
             )
         inputs.append(functions.col(content_type))
-    decode = _decoding_function(wanted, format, _schema_text(avro_schema))
+    texts = tuple(_schema_text(one) for one in (avro_schema, *schemas) if one is not None)
+    decode = _decoding_function(wanted, format, texts)
     both = _kept(decode(*inputs)) if once else decode(*inputs)
     result = frame.withColumn(DECODED, both).withColumn(into, functions.col(f"{DECODED}.data"))
     if error is not None:
@@ -93,7 +96,7 @@ def reason_of(column: str, schema: StructType | str) -> Column:
     not known. Costs Python for every row that asks for it."""
     from pyspark.sql import functions
 
-    decode = _decoding_function(_struct(schema), "auto", "")
+    decode = _decoding_function(_struct(schema), "auto", ())
     value = functions.col(column).cast("binary")
     found = decode(value, functions.lit(None).cast("string"))
     return found["error"]
@@ -208,14 +211,14 @@ def _kept(column: Any) -> Any:
 # --- other formats, in Python, a batch at a time
 
 
-def _decoding_function(wanted: Any, format: str, avro_schema: str) -> Any:
+def _decoding_function(wanted: Any, format: str, avro_schemas: tuple[str, ...]) -> Any:
     from pyspark.sql import types
 
     text = wanted.json()
     python_type(wanted)  # fails now if a type cannot be decoded to
 
     def decode(*columns: Any) -> Any:
-        return decoded(columns, text, format, avro_schema)
+        return decoded(columns, text, format, avro_schemas)
 
     returned = types.StructType(
         [types.StructField("data", wanted), types.StructField("error", types.StringType())]
@@ -239,12 +242,12 @@ def _arrow_udf(function: Callable[..., Any], parameter: str, returned: Any) -> A
 
 
 def decoded(
-    columns: Sequence[pyarrow.Array], schema_json: str, format: str, avro_schema: str
+    columns: Sequence[pyarrow.Array], schema_json: str, format: str, avro_schemas: tuple[str, ...]
 ) -> pyarrow.Array:
     """The values as a struct of data and error."""
     import pyarrow as pa
 
-    decode, arrow_type = _decoder(schema_json, format, avro_schema)
+    decode, arrow_type = _decoder(schema_json, format, avro_schemas)
     rows = list(zip(*(column.to_pylist() for column in columns), strict=True))
     errors: list[str | None] = [None] * len(rows)
     try:
@@ -272,7 +275,9 @@ def encoded(rows: pyarrow.Array, format: str, avro_schema: str) -> pyarrow.Array
 
 
 @lru_cache(maxsize=64)
-def _decoder(schema_json: str, format: str, avro_schema: str) -> tuple[Callable[..., Any], Any]:
+def _decoder(
+    schema_json: str, format: str, avro_schemas: tuple[str, ...]
+) -> tuple[Callable[..., Any], Any]:
     from pyspark.sql.pandas.types import to_arrow_type
     from pyspark.sql.types import StructType
 
@@ -282,10 +287,10 @@ def _decoder(schema_json: str, format: str, avro_schema: str) -> tuple[Callable[
     if format == "msgpack":
         return MSGPACK.quick_decoder(kind), arrow_type
     if format == "avro":
-        avro = _avro(avro_schema)
+        avro = _avro(avro_schemas[0])
         return lambda value: avro.decode(value, kind), arrow_type
     codec = Codec()
-    if avro_schema:
+    for avro_schema in avro_schemas:
         codec.register_schema(avro_schema)
     json_decode = JSON.quick_decoder(kind)
     origin = Origin("value")

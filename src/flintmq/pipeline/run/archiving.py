@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 ArchiveFormat = Literal["parquet", "json"]
 
+OPEN_FILES = 8
+"""How many files a task writes at once: with fewer partitions its rows need not be sorted."""
+
 
 def into_directory(
     directory: str,
@@ -98,7 +101,9 @@ class Archive:
         """Write the rows and add their files; returns the partitions that got rows."""
         staged = self._landing.ready(f"batch-{number}")
         # Spark's default is a type of its own, which other readers misread.
-        frame.sparkSession.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+        settings = frame.sparkSession.conf
+        settings.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+        settings.set("spark.sql.maxConcurrentOutputFileWriters", OPEN_FILES)
         frame = with_parts(frame, self._partitions)
         writer = frame.write.format(self._format).mode("overwrite").options(**self._options)
         if self._partitions:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -25,6 +25,7 @@ from ...spark.columns import HEADERS, SCHEMA
 from ...spark.connecting import line_to
 from ...spark.decoding import NOT_JSON, from_value, reason_of
 from ...spark.failures import error_text
+from ...spark.known_schemas import schemas_if_allowed
 from ...spark.options import ReadOptions, read_options
 from ...spark.planning import extents
 from ..check.parts import place_in
@@ -167,12 +168,22 @@ class Frames:
 
     # --- decoding
 
+    def _schemas(self, source: Source) -> list[str]:
+        """What the broker has of Avro schemas, where values name theirs by its id."""
+        if source.format != "auto" or source.files is not None or self._given is not None:
+            return []
+        options = source_options(
+            self._pipeline, source, self._access, self._flow.group(source.name)
+        )
+        line = line_to(read_options(options, streams=True).settings)
+        return schemas_if_allowed(line, [None] if source.pattern is not None else source.topics)
+
     def _decoded(self, source: Source, frame: DataFrame) -> DataFrame:
         """The fields of the schema. A row that does not decode is left out if there is a topic for
         dead letters; else it fails the query, whatever columns that uses."""
         from pyspark.sql import functions
 
-        frame = _with_reason(source, frame)
+        frame = _with_reason(source, frame, self._schemas(source))
         good = functions.col(WHY).isNull()
         data = functions.col(DATA)
         if source.dead_letters is not None:
@@ -197,7 +208,8 @@ class Frames:
         """The rows that do not decode, unchanged, with headers for the reason and the origin."""
         from pyspark.sql import functions
 
-        frame = _with_reason(source, self._read(source, is_static=False, with_headers=True))
+        read = self._read(source, is_static=False, with_headers=True)
+        frame = _with_reason(source, read, self._schemas(source))
         frame = with_broken_rules(frame, source, DATA, WHY, _own_columns(source, frame))
         frame = frame.where(functions.col(WHY).isNotNull())
         headers = functions.array(
@@ -308,7 +320,7 @@ def _has_bad_rows(source: Source) -> bool:
     return source.files is None or source.file_format != "parquet"
 
 
-def _with_reason(source: Source, frame: DataFrame) -> DataFrame:
+def _with_reason(source: Source, frame: DataFrame, schemas: Sequence[str] = ()) -> DataFrame:
     """Add what a row decodes to, or the reason why it does not."""
     from pyspark.sql import functions
 
@@ -330,6 +342,7 @@ def _with_reason(source: Source, frame: DataFrame) -> DataFrame:
         into=DATA,
         error=WHY,
         avro_schema=given.get("avro_schema"),
+        schemas=schemas,
         once=True,
     )
 
