@@ -141,14 +141,16 @@ def test_avro_values_are_decoded_by_the_ids_of_the_schemas_that_the_broker_keeps
 ) -> None:
     newer = AVRO | {"fields": [*AVRO["fields"], {"name": "more", "type": "int", "default": 0}]}
     mq.create_topic(topic)
-    for schema in (AVRO, newer):
+    order = {"id": 7, "amount": 2.5}
+    for schema, value in ((AVRO, order), (newer, {**order, "more": 1})):
         mq.add_schema(topic, schema)
-        mq.publish(topic, {"id": 7, "amount": 2.5, "more": 1}, format="avro", schema=schema)
+        mq.publish(topic, value, format="avro", schema=schema)
     unknown = {"type": "record", "name": "Other", "fields": [{"name": "id", "type": "long"}]}
     mq.publish(topic, {"id": 8}, format="avro", schema=unknown)
-    rows = mq.reader(topic, start="earliest").read_batch(3)
+    with mq.reader(topic, start="earliest") as reader:
+        rows = reader.read_batch(3)
     columns = [pa.array([row.value for row in rows]), pa.array([row.content_type for row in rows])]
-    wanted = StructType.fromDDL("id bigint, more int").json()
+    wanted = StructType().add("id", "long").add("more", "integer").json()
 
     schemas = schemas_of(topic, servers=broker.url)
     found = decoded(columns, wanted, "auto", tuple(schemas)).to_pylist()

@@ -35,7 +35,8 @@ def kept_schemas(line: BrokerLine, topics: Iterable[str | None]) -> list[str]:
 
 
 def schemas_if_allowed(line: BrokerLine, topics: Iterable[str | None]) -> list[str]:
-    """Nothing for who may not ask, or of a topic that is not there yet: a value that names a schema then says that it is unknown."""
+    """Nothing for who may not ask, or of a topic that is not there yet: of a value that names a
+    schema it is then said that this is unknown."""
     try:
         return kept_schemas(line, topics)
     except (PermissionDenied, TopicNotFound):
