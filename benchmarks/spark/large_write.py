@@ -20,7 +20,7 @@ import psutil
 
 import flintmq.spark
 
-from .flint import FlintBroker
+from .flint import FlintBroker, flint_broker
 
 GIGABYTE = 10**9
 
@@ -100,13 +100,15 @@ def main() -> None:
     folder = Path(tempfile.mkdtemp(prefix="large-write-", dir=given.directory))
     rows = round(given.gigabytes * GIGABYTE / given.row_bytes)
     try:
-        run(folder, rows, given.row_bytes, given.partitions, given.tasks)
+        with flint_broker(folder) as broker:
+            run(broker, folder, rows, given.row_bytes, given.partitions, given.tasks)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def run(folder: Path, rows: int, row_bytes: int, partitions: int, tasks: int) -> None:
-    broker = FlintBroker(folder)
+def run(
+    broker: FlintBroker, folder: Path, rows: int, row_bytes: int, partitions: int, tasks: int
+) -> None:
     spark = flintmq.spark.session(app_name="large-write", config={"spark.local.dir": str(folder)})
     options = {"servers": broker.url, "topic": "rows"}
     with flintmq.connect_sync(broker.url) as mq:
@@ -151,7 +153,6 @@ def run(folder: Path, rows: int, row_bytes: int, partitions: int, tasks: int) ->
     check("after a restart")
     print(f"memory after reading: {psutil.Process(broker.pid).memory_full_info().uss >> 20} MiB")
     spark.stop()
-    broker.stop()
 
 
 def settle(directory: Path, expected: int) -> None:

@@ -87,3 +87,16 @@ def test_what_is_counted_exactly_is_bound_to_few_marks_and_begins_anew_when_empt
     sizes.drop_to(11_000)
     add(sizes, [3, 1, 2])
     assert [sizes.before(11_000 + n) - sizes.before(11_000) for n in range(4)] == [0, 3, 4, 6]
+
+
+def test_rows_that_count_alike_get_a_mark_at_their_end_and_no_more_than_there_may_be() -> None:
+    sizes = Sizes()
+    for _ in range(3_000):
+        sizes.append_evenly(10, 1_000)
+    sizes = again(sizes)
+
+    assert (sizes.next, sizes.total) == (30_000, 3_000_000)
+    assert len(sizes.snapshot()) <= 2 * (MARKS_MAX + 3)
+    for offset in (0, 5, 12_345, 29_999):
+        assert sizes.before(offset) == offset * 100
+    assert sizes.freeing(0, 1_000) == 10

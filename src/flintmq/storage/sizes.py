@@ -61,6 +61,19 @@ class Sizes:
             self._due = (passed // self._step + 1) * self._step
             due = max(self._due, passed + at_least)
 
+    def append_evenly(self, rows: int, size: int) -> None:
+        """Count rows that count alike: a mark at their end is enough."""
+        self.next, self.total = self.next + rows, self.total + size
+        end = self.next + self.total
+        if end < self._due:
+            return
+        while end - self._offsets[0] - self._bytes[0] > self._step * self._marks_max:
+            self._double()
+        if end >= self._due:
+            self._offsets.append(self.next)
+            self._bytes.append(self.total)
+            self._due = (end // self._step + 1) * self._step
+
     def _double(self) -> None:
         self._step *= 2
         offsets, counts, step = self._offsets, self._bytes, self._step

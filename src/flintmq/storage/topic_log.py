@@ -171,8 +171,7 @@ class TopicLog:
             self.next_offset += batch.row_count
             size += batch.size(0, batch.row_count)
             self.last_time = max(self.last_time, batch.time(batch.row_count - 1))
-        rows = self.next_offset - begin
-        self.sizes.append(rows, size, _evenly(rows, size))
+        self.sizes.append_evenly(self.next_offset - begin, size)
         self.byte_count += size
 
     def append_value(self, value: bytes, now_ms: int) -> int:
