@@ -24,6 +24,7 @@ from flintmq.engine.leading.member import GroupMember
 from flintmq.engine.leading.readers import LeadingReader
 from flintmq.engine.state.digests import StateDigests
 from flintmq.engine.state.group import GroupState
+from flintmq.engine.state.staging import LARGE_BYTES, Staging
 from flintmq.engine.state.topic import TopicState
 from flintmq.errors import FlintError
 from flintmq.group_model import Lease, Ranges
@@ -374,7 +375,9 @@ class Replicas(Verbs):
     def __init__(self, seed: int) -> None:
         clock = ManualClock()
         clock.wait_also_for(self._step)
-        super().__init__(broker_on(SimulatedFileSystem(), clock), clock, Random(seed))
+        large_bytes = (0, 1_000, LARGE_BYTES)[seed % 3]
+        leader = broker_on(SimulatedFileSystem(), clock, large_bytes)
+        super().__init__(leader, clock, Random(seed))
         self.disk = self.leader.host.filesystem
         self.followers = [
             broker_on(SimulatedFileSystem(), ManualClock()),
@@ -473,8 +476,11 @@ class Replicas(Verbs):
         await task
 
 
-def broker_on(disk: SimulatedFileSystem, clock: ManualClock) -> Broker:
-    return durable_broker(disk, clock=clock, journal_file_bytes=JOURNAL_FILE_BYTES)
+def broker_on(disk: SimulatedFileSystem, clock: ManualClock, large_bytes: int = 0) -> Broker:
+    """What is staged leaves memory with the next checkpoint where there are more than so many
+    bytes: of one node sooner than of another."""
+    staging = Staging(large_bytes=large_bytes)
+    return durable_broker(disk, clock=clock, journal_file_bytes=JOURNAL_FILE_BYTES, staging=staging)
 
 
 async def told_by(seed: int, steps: int) -> int:
