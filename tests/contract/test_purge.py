@@ -83,7 +83,7 @@ async def test_partitions_are_purged_together_or_one_by_one(mq: flintmq.Client) 
         await mq.publish("orders", b"y", partition=number)
     stored = (await mq.topic_stats("orders")).partitions
 
-    with pytest.raises(flintmq.InvalidRequest, match="offsets of its own"):
+    with pytest.raises(flintmq.InvalidRequest, match="its own offsets"):
         await mq.purge_topic("orders", 1)
     assert await mq.purge_topic("orders/1", 1) == 1
     assert await mq.purge_topic("orders/1") == stored[1].message_count - 1

@@ -633,7 +633,7 @@ async def test_the_scrub_finds_what_nobody_has_read(
         topic: [d[:3] for d in found] for topic, found in place.broker.host.damages.known().items()
     } == {"orders": [(ROWS, 2 * ROWS, f"segments/{name}")]}
     assert told == [ROWS]
-    assert caplog.text.count("messages of a topic are damaged") == 1
+    assert caplog.text.count("messages are damaged on disk") == 1
     figures = place.broker.journal_figures()
     assert figures is not None
     assert (figures.damaged_messages, figures.scrub_passes) == (ROWS, 3)

@@ -124,7 +124,7 @@ async def test_a_fault_in_the_last_checkpoint_is_logged_and_the_journal_has_ever
         patched.setattr(ManifestStore, "write", out_of_memory)
         with pytest.raises(BrokerFailed, match="writing a checkpoint"):
             await mq.close()
-    assert "a fault while writing a checkpoint" in caplog.text
+    assert "internal error while writing a checkpoint" in caplog.text
     with pytest.raises(flintmq.Closed):
         await mq.publish("orders", b"2")
     async with flintmq.connect(url) as other, other.reader("orders", start="earliest") as reader:
