@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import time
 from collections.abc import Iterator
@@ -605,6 +606,8 @@ def test_nodes_of_a_cluster_are_shown_led_by_another_added_and_removed(
                 assert check_view(person, view) == []
         person.page.set_viewport_size({"width": WIDE[0], "height": WIDE[1]})
         person.goes("cluster")
+        (checks,) = person.page.locator(".checks").all_inner_texts()
+        assert re.search("No problems found|warning|error", checks)
         person.page.get_by_label(f"Make leader: {other}").click()
         person.confirms("Transfer")
         person.sees(f"{other} was asked to take over.")

@@ -11,8 +11,9 @@ const KIND = { leader: "good", follower: "plain", learner: "warn", down: "bad" }
 
 export function Cluster() {
   const found = useAsked((signal) => get("cluster", undefined, signal), [], { every: 3 });
+  const checks = useAsked((signal) => get("cluster/doctor", undefined, signal), [], { every: 10 });
   const [open, setOpen] = useState(null);
-  const close = () => { setOpen(null); found.again(); };
+  const close = () => { setOpen(null); found.again(); checks.again(); };
   const columns = [
     { name: "name", title: "Node", value: (row) => row.name, cell: (row) => html`<${Foreign} text=${row.name} />` },
     { name: "role", title: "Role", value: (row) => row.role, cell: (row) => html`<${Badge} kind=${KIND[row.role]}>${row.role}<//>` },
@@ -42,6 +43,7 @@ export function Cluster() {
         ]} />
         <${Table} columns=${columns} rows=${status.nodes.map((one) => ({ ...one, rowKey: one.id }))} label="Nodes" />`}
     <//>
+    ${checks.value && html`<${Checks} findings=${checks.value.findings} />`}
     ${open?.verb === "add" && html`<${Add} onClose=${close} />`}
     ${open?.verb === "transfer" &&
     html`<${Confirm} title="Transfer leadership" label="Transfer" onClose=${close} does=${async () => { await post("cluster/transfer", { name: open.node.name }); return `${open.node.name} was asked to take over. The list shows when it leads.`; }}>
@@ -51,6 +53,17 @@ export function Cluster() {
     html`<${Confirm} title="Remove node" name=${open.node.name} label="Remove" onClose=${close} does=${async () => { await post("cluster/remove", { name: open.node.name }); return `${open.node.name} was removed from the cluster.`; }}>
       <p>The node no longer keeps a copy. It can only come back with an empty data directory.</p>
     <//>`}`;
+}
+
+// What `flintmq cluster doctor` says.
+function Checks({ findings }) {
+  const wrong = findings.filter((one) => one.level !== "ok");
+  return html`
+    <section class="checks" aria-label="Checks">
+      <h2>Checks</h2>
+      ${wrong.length === 0 && html`<p><${Badge} kind="good">ok<//> No problems found.</p>`}
+      ${wrong.map((one) => html`<p key=${one.text}><${Badge} kind=${one.level === "error" ? "bad" : "warn"}>${one.level}<//> <${Foreign} text=${one.text} /> <span class="faint"><${Foreign} text=${one.remedy} /></span></p>`)}
+    </section>`;
 }
 
 function Add({ onClose }) {
