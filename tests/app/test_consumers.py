@@ -473,6 +473,43 @@ def test_a_list_of_messages_needs_batches() -> None:
     assert "pass max= or linger= to get batches" in mistake(App().consumer("orders"), bill)
 
 
+async def yields(order: dict[str, int]) -> Any:
+    yield order
+
+
+@pytest.mark.parametrize(
+    ("decorated", "text"),
+    [
+        (42, "decorates a def or async def, not 42"),
+        (App, "decorates a def or async def, not <class"),
+        (yields, "has a yield, so calling it would do nothing"),
+    ],
+)
+def test_what_can_never_be_called_as_a_handler_is_refused(decorated: Any, text: str) -> None:
+    with pytest.raises(InvalidRequest, match=text):
+        App().consumer("orders")(decorated)
+    with pytest.raises(InvalidRequest, match=text):
+        App().task()(decorated)
+
+
+def test_a_decorator_without_its_parentheses_says_how_it_is_written() -> None:
+    """It would swallow the function, which then consumed nothing."""
+    wrong: Any = lambda order: None  # noqa: E731
+    with pytest.raises(
+        InvalidRequest, match=r'write @app\.consumer\("orders"\) above the function'
+    ):
+        App().consumer(wrong)
+    with pytest.raises(InvalidRequest, match=r"write @app\.cron"):
+        App().cron(wrong)
+
+
+def test_a_wrong_way_to_connect_is_seen_where_the_app_is_made() -> None:
+    with pytest.raises(TypeError, match=r"App\(\) got an unexpected keyword argument 'api_kee'"):
+        App("flint://localhost", api_kee="k")
+    with pytest.raises(InvalidRequest, match="the URL of the broker is a str, not 42"):
+        App(42)  # type: ignore[arg-type]
+
+
 def test_variable_arguments_are_refused() -> None:
     def bill(*orders: Order) -> None: ...
 

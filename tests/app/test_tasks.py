@@ -548,6 +548,23 @@ def test_mistakes_in_a_call_are_seen_by_its_sender() -> None:
             resize.bound(args, kwargs)
 
 
+async def test_an_argument_of_another_type_is_seen_by_its_sender() -> None:
+    """And not in the dead letters of a worker elsewhere."""
+    app = App()
+
+    @app.task
+    async def resize(size: Size, width: int = 100) -> None: ...
+
+    async with run(app):
+        with pytest.raises(
+            TypeError, match=r"resize\(\) takes other arguments: Expected `int`.*wid"
+        ):
+            await resize.send(Size(1), width="wide")
+        with pytest.raises(TypeError, match=r"resize\(\) takes other arguments"):
+            await flintmq.chain(resize.step(1)).send()
+        await (await resize.send(Size(1))).get(timeout=5)
+
+
 def test_mistakes_in_a_task_are_seen_where_it_is_made() -> None:
     app = App()
 

@@ -155,6 +155,23 @@ def test_the_examples_work_and_a_dead_process_is_started_again(tmp_path: Path, l
 
 
 @pytest.mark.slow
+def test_workers_whose_output_nobody_reads_any_more_can_be_stopped(tmp_path: Path) -> None:
+    """As behind `| head`: what could not be told kept SIGTERM from being heard."""
+    (tmp_path / "orders.py").write_text(PROGRAM)
+    typed = [sys.executable, "-m", "flintmq.cli", "worker", "orders:app"]
+    with serving(tmp_path / "data") as url:
+        environment = {**os.environ, "FLINTMQ_SERVER": url, "PYTHONPATH": str(tmp_path)}
+        with subprocess.Popen(
+            typed, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True
+        ) as worker:
+            assert worker.stdout is not None
+            assert "at work" in worker.stdout.readline()
+            worker.stdout.close()
+            worker.send_signal(signal.SIGTERM)
+            worker.wait(PATIENCE_SECONDS)
+
+
+@pytest.mark.slow
 def test_an_app_that_cannot_be_loaded_ends_the_command(tmp_path: Path) -> None:
     (tmp_path / "empty.py").write_text("import flintmq\napp = flintmq.App()\n")
     typed = [sys.executable, "-m", "flintmq.cli", "worker", "empty:app", "--processes", "2"]

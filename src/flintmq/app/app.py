@@ -6,6 +6,7 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from inspect import signature
 from threading import Lock
 from typing import Any, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
 
@@ -64,6 +65,12 @@ class App:
                 "lifespan must be an async context manager function that takes the app, not "
                 f"{lifespan!r}"
             )
+        if url is not None and not isinstance(url, str):
+            raise InvalidRequest(f"the URL of the broker is a str, not {url!r}")
+        known = signature(connect).parameters
+        unknown = next((name for name in connecting if name not in known), None)
+        if unknown is not None:
+            raise TypeError(f"App() got an unexpected keyword argument {unknown!r}")
         self.url = url
         self.connecting = connecting
         """Keywords of `flintmq.connect`."""
@@ -103,6 +110,7 @@ class App:
         `filter`, `start`, `lease`, `lease_max` and `prefetch` are those of `mq.subscribe`.
         """
         check_keywords("consumer", said, ConsumerKeywords)
+        _check_text(topic, '@app.consumer("orders")')
         names = sys._getframe(1).f_locals
 
         def decorate(function: F) -> F:
@@ -160,6 +168,7 @@ class App:
         `flintmq.RunningTask.scheduled_at` is the scheduled time.
         """
         check_keywords("cron", said, TaskKeywords)
+        _check_text(expression, '@app.cron("*/5 * * * *")')
         when = ScheduleSpec("cron", cron=expression, timezone=timezone, missed=missed)
         names = sys._getframe(1).f_locals
         return lambda function: self._add_scheduled(function, when, said, names)
@@ -337,3 +346,9 @@ class App:
 
         async with self.running() as run:
             await until_signalled(run)
+
+
+def _check_text(said: Any, example: str) -> None:
+    """Also refuses a decorator without parentheses, which would swallow its function."""
+    if not isinstance(said, str):
+        raise InvalidRequest(f"write {example} above the function; {said!r} is not a str")

@@ -66,10 +66,15 @@ def hints_of(function: Callable[..., Any], names: Mapping[str, Any], what: str) 
         ) from None
 
 
-def parameters_of(function: Callable[..., Any], what: str) -> list[inspect.Parameter]:
-    if not callable(function):
-        raise InvalidRequest(f"@app.{what} decorates a function, not {function!r}")
-    return list(inspect.signature(function).parameters.values())
+def check_function(function: Any, what: str) -> None:
+    """Refuse what is decorated and could never be called as a handler."""
+    if not callable(function) or isinstance(function, type):
+        raise InvalidRequest(f"@app.{what} decorates a def or async def, not {function!r}")
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise InvalidRequest(
+            f"{what} {place_of(function)} has a yield, so calling it would do nothing; return one "
+            "value, or publish several by a flintmq.Client argument"
+        )
 
 
 def wanted_by(
@@ -84,9 +89,11 @@ def wanted_by(
 ) -> WantedArguments:
     """Look at a consumer, a task (whose value has `many` arguments) or the factory of a dependency.
     Raises InvalidRequest."""
+    if has_value:
+        check_function(function, what)
     hints = hints_of(function, names, what)
     found: list[Argument] = []
-    for parameter in parameters_of(function, what):
+    for parameter in inspect.signature(function).parameters.values():
         if parameter.kind in OPEN:
             raise InvalidRequest(
                 f"{what} {place_of(function)}: *{parameter.name} cannot be filled; name each "

@@ -34,7 +34,7 @@ from .task_model import (
     new_task_id,
     sent_ms,
 )
-from .tasks import RETRIES, Sending, Task, encoded
+from .tasks import RETRIES, Sending, Task, encoded_arguments
 
 CRASHES = 6
 """How often a worker may die over a task, beyond its retries, before the broker gives it up."""
@@ -81,7 +81,7 @@ class TaskDesk:
         self, task: Task[Any, Any], bound: dict[str, Any], said: Sending
     ) -> TaskHandle[Any]:
         spec, now = task.spec, self.mq.clock.now_ms()
-        data = encoded(spec.name, bound)
+        data = encoded_arguments(spec, bound)
         await self.make_topic(spec.topic, task_topic(spec.consumer.retrying.retries or RETRIES))
         own = None if said.id is None else checked_id(said.id)
         task_id = own or new_task_id(now)

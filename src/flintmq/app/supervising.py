@@ -94,11 +94,12 @@ class WorkerSupervisor:
         return 0
 
     def _told_to_stop(self) -> None:
-        if self._stopping.is_set():
-            self._send(signal.SIGKILL)
-        else:
-            self._tell("draining: no new messages; a second Ctrl-C or SIGTERM ends it at once")
+        is_second = self._stopping.is_set()
         self._stopping.set()
+        if is_second:
+            self._send(signal.SIGKILL)
+        elif self._is_told_ready:
+            self._tell("draining: no new messages; a second Ctrl-C or SIGTERM ends it at once")
 
     def _send(self, number: signal.Signals) -> None:
         for one in self.workers:
@@ -114,7 +115,8 @@ class WorkerSupervisor:
             if one.process is not None:
                 await one.process.wait()
         kill.cancel()
-        self._tell(f"stopped; {self.progress()}")
+        if not self._error:
+            self._tell(f"stopped; {self.progress()}")
 
     async def _keep_up(self, one: WorkerProcess) -> None:
         loop = asyncio.get_running_loop()

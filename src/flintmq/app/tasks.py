@@ -229,6 +229,7 @@ class TaskStep(Generic[R]):
     def planned(self, now_ms: int, *, follows: bool) -> PlannedTask:
         """With `follows`, it gets the result of what came before."""
         spec = self.task.spec
+        encoded_arguments(spec, self.bound)
         open = [name for name in spec.arguments if name not in self.bound]
         into = open[0] if follows and open else None
         missing = [name for name in spec.required if name in open and name != into]
@@ -246,6 +247,16 @@ class TaskStep(Generic[R]):
             delay=self.delay,
             result_ttl=spec.result_ttl,
         )
+
+
+def encoded_arguments(spec: TaskSpec, bound: Mapping[str, Any]) -> bytes:
+    """Arguments as they travel. Raises TypeError where a worker could not decode them."""
+    data = encoded(spec.name, bound)
+    try:
+        JSON.decode(data, spec.arguments_type)
+    except Exception as error:
+        raise TypeError(f"{spec.name}() takes other arguments: {error}") from None
+    return data
 
 
 def encoded(task: str, value: Any) -> bytes:

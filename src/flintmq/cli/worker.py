@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -133,7 +134,8 @@ async def _run(plan: WorkerPlan, health: tuple[str, int] | None) -> int:
 
 
 def _tell(text: str) -> None:
-    click.echo(f"flintmq: {text}")
+    with suppress(OSError):  # whoever read it is gone: the workers go on, and can be stopped
+        click.echo(f"flintmq: {text}")
 
 
 async def _keep_showing(supervisor: WorkerSupervisor) -> None:
