@@ -260,6 +260,11 @@ async def run_steps(steps: list[Any], large_bytes: int) -> None:
             for number, p in writer.parts.items()
         } == {key: {p: value for p, (_, value) in v.items()} for key, v in model.staged.items()}
         assert staging.size == sum(part.size for _, _, _, part in staging.parts())
+        assert set(staging.fresh) == {
+            (writer, number, part)
+            for writer, number, part, staged in staging.parts()
+            if any(one.file is None for one in staged.batches)
+        }
         assert staging.size == sum(
             sum(writer.sizes.values()) for writer in staging.writers.values()
         )

@@ -353,7 +353,6 @@ class Checkpoints:
         if done.staged_file is not None:
             staging, view = self._shard.state.staging, self._shard.staging
             note_written(staging, view, plan.fresh, plan.staging, done.staged_file)
-            del staging.fresh[: len(plan.fresh)]
         self.forget_obsolete()
         self.litter += stale  # what was damaged is gone by itself
 

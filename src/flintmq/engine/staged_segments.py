@@ -69,7 +69,9 @@ def note_written(
         for staged in part.batches:
             staged.file = staged.file or file
     large: dict[tuple[str, int], bool] = {}
-    for key, _ in _parts_at(staging, fresh):
+    for key, part in _parts_at(staging, fresh):
+        if all(staged.file is not None for staged in part.batches):  # else it was replaced
+            staging.fresh.pop(key, None)
         large[key[:2]] = staging.is_large(*key[:2])
     for (writer, number), is_large in large.items():
         if is_large:

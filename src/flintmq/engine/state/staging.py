@@ -74,9 +74,8 @@ class Staging:
         self.writers: dict[str, StagedWriter] = {}
         self.size = 0
         self._is_applied = True
-        self.fresh: list[tuple[str, int, str]] = []
-        """Writers, numbers and parts that were applied and are in no segment yet; some of them may
-        be gone again."""
+        self.fresh: dict[tuple[str, int, str], None] = {}
+        """Writers, numbers and parts that were applied and are in no segment yet."""
         self._resting: dict[tuple[str, int], int] = {}
         """When each number got its last part, the oldest first."""
         self._ended: dict[str, int] = {}
@@ -88,7 +87,7 @@ class Staging:
         """Of the hidden log."""
 
     def clear(self) -> None:
-        self.writers, self.damaged, self.fresh = {}, {}, []
+        self.writers, self.damaged, self.fresh = {}, {}, {}
         self._resting, self._ended = {}, {}
         self.size = self.next_offset = 0
 
@@ -217,7 +216,7 @@ class Staging:
             known.ended = 0
             self._ended.pop(writer, None)
         if self._is_applied and any(staged.file is None for staged in batches):
-            self.fresh.append((writer, number, part))
+            self.fresh[writer, number, part] = None
 
     def put_in_order(self) -> None:
         """All that was restored is here: the oldest come first."""
@@ -276,7 +275,8 @@ class Staging:
                     self._ended.pop(name, None)
 
     def _drop(self, name: str, writer: StagedWriter, number: int) -> None:
-        writer.parts.pop(number, None)
+        for part in writer.parts.pop(number, ()):
+            self.fresh.pop((name, number, part), None)
         self._resting.pop((name, number), None)
         size = writer.sizes.pop(number, 0)
         writer.size -= size
