@@ -223,10 +223,10 @@ class OutboxFull(FlintError):
     """The outbox on this device is full. Nothing was added."""
 
     def __init__(self, directory: str, bytes: int, bytes_max: int, why: str | None) -> None:
-        waits = f"; it waits, last because of: {why}" if why else ""
+        waits = f", and cannot be sent for now ({why})" if why else ""
         super().__init__(
             f"the outbox in {directory} is full ({bytes:,} of {bytes_max:,} bytes){waits}; "
-            "let it be sent, or connect with a larger outbox_bytes_max"
+            "publish again when some of it was sent, or connect with a larger outbox_bytes_max"
         )
         self.directory, self.bytes, self.bytes_max = directory, bytes, bytes_max
 

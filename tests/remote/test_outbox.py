@@ -231,8 +231,9 @@ async def test_reading_needs_the_broker_and_says_so_while_it_is_away(
 ) -> None:
     proxy.refusing = True
     async with device(url, tmp_path, timeout=0.05) as mq:
-        with pytest.raises(flintmq.Disconnected):
+        with pytest.raises(flintmq.Disconnected) as raised:
             await mq.topics()
+        assert str(raised.value).count("no connection to") == 1
         proxy.refusing = False
         await mq.publish("readings", b"x")
         await sent(mq)

@@ -95,6 +95,7 @@ class OutboxBroker:
         self.emptied = Parking(local.clock)
         self.messages = self.bytes = self.sent = self.refused = 0
         self.last_error: str | None = None
+        self._failure: FlintError | None = None
         self._timeout = timeout
         self._lines: dict[str, OutboxLine] = {}
         self._partitions: dict[str, int] = {}
@@ -172,15 +173,15 @@ class OutboxBroker:
             await asyncio.wait([waiting], timeout=self._timeout)
             waiting.cancel()
             if not self._connected.is_set():
-                raise Disconnected(
-                    self.remote.link.name, self.last_error or "there was no connection yet"
-                )
+                error = self._failure
+                cause = error.cause if isinstance(error, Disconnected) else self.last_error
+                raise Disconnected(self.remote.link.name, cause or "there was no connection yet")
 
     def failed(self, error: FlintError) -> None:
         text = f"{type(error).__name__}: {error}"
         if text != self.last_error:
             event(_log, logging.WARNING, "outbox_waits", f"the outbox waits: {error}")
-        self.last_error = text
+        self.last_error, self._failure = text, error
 
     # --- publishing
 
