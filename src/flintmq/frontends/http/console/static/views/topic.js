@@ -157,7 +157,7 @@ function Details({ topic }) {
         <${Table} id="o" label="Options" wrap rows=${known.map((one) => ({ ...one, rowKey: one.name }))} columns=${[
           { name: "name", title: "Option", value: (row) => row.name, cell: (row) => html`<code>${row.name}</code>` },
           { name: "value", title: "Value", value: (row) => String(topic.options[row.name] ?? "none"), cell: (row) => html`<${Foreign} text=${String(topic.options[row.name] ?? "none")} />` },
-          { name: "meaning", title: "Meaning", value: (row) => row.meaning, cell: (row) => html`<span class="faint">${row.meaning}</span>`, wide: true },
+          { name: "meaning", title: "Meaning", value: (row) => row.meaning, cell: (row) => html`<span class="faint">${row.meaning}</span>` },
         ]} />`}
     <//>`;
 }
