@@ -358,7 +358,7 @@ class QueueModel(RuleBasedStateMachine):
 
     @invariant()
     def check(self) -> None:
-        check(self.queue, {offset for _, offset, _ in self.schedule.items()})
+        check(self.queue.queue, {offset for _, offset, _ in self.schedule.items()})
         self.figures_agree()
         self.the_next_moments_agree()
         self.a_peek_shows_what_is_ready()
@@ -490,7 +490,7 @@ def test_long_programs_agree(model: type[QueueModel], seed: int) -> None:
                 getattr(program, step)(chance)
                 program.check()
         program.settle([(program.first, program.end)])
-        assert leftovers(program.queue) == []
+        assert leftovers(program.queue.queue) == []
     finally:
         WatchedQueue.watch_each = 1
         program.teardown()

@@ -14,16 +14,20 @@ SEEN: set[tuple[str, Place, Place]] = set()
 """The moves that were made, so that a test can tell whether the table has more than there are."""
 
 
-class WatchedQueue(Queue):
-    """Looks at all offsets before and after a verb: at every one, or at one of so many calls."""
+class WatchedQueue:
+    """Looks at all offsets before and after a verb: at every one, or at one of so many calls.
+
+    It holds its queue, which may be compiled: nothing interpreted inherits from that.
+    """
 
     watch_each: ClassVar[int] = 1
-    calls = 0
-    is_watching = True  # while it is being made
 
     def __init__(self, index: LaneIndex, *, order: Order, floor: int, first_token: int = 1) -> None:
-        super().__init__(index, order=order, floor=floor, first_token=first_token)
-        self.is_watching = False
+        self.queue = Queue(index, order=order, floor=floor, first_token=first_token)
+        self.calls = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.queue, name)
 
 
 def where(queue: Queue) -> dict[int, Place]:
@@ -33,18 +37,16 @@ def where(queue: Queue) -> dict[int, Place]:
     }
 
 
-def watched(verb: str, method: Callable[..., Any]) -> Callable[..., Any]:
-    def call(queue: WatchedQueue, *arguments: Any, **keywords: Any) -> Any:
-        queue.calls += 1
-        if queue.is_watching or queue.calls % queue.watch_each:
-            return method(queue, *arguments, **keywords)
-        queue.is_watching = True
-        try:
-            before = where(queue)
-            result = method(queue, *arguments, **keywords)
-            after = where(queue)
-        finally:
-            queue.is_watching = False
+def watched(verb: str) -> Callable[..., Any]:
+    def call(watching: WatchedQueue, *arguments: Any, **keywords: Any) -> Any:
+        queue = watching.queue
+        method = getattr(queue, verb)
+        watching.calls += 1
+        if watching.calls % watching.watch_each:
+            return method(*arguments, **keywords)
+        before = where(queue)
+        result = method(*arguments, **keywords)
+        after = where(queue)
         for offset, place in before.items():
             there = after.get(offset, "settled")
             if there != place:
@@ -58,4 +60,4 @@ def watched(verb: str, method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 for verb in MOVES:
-    setattr(WatchedQueue, verb, watched(verb, getattr(Queue, verb)))
+    setattr(WatchedQueue, verb, watched(verb))
