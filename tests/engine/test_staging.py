@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flintmq.batch import BatchBuilder, RecordBatch, RestingRows
+from flintmq.engine import flushing
 from flintmq.engine.broker import Broker
 from flintmq.engine.commands import (
     AbortStages,
@@ -615,3 +616,23 @@ async def test_a_number_that_was_large_once_and_is_small_counts_each_row() -> No
         await driver.broker.host.close()
     assert found[0] == found[1]
     assert found[0][3] == 0 + 1 + 2
+
+
+async def test_a_large_commit_that_is_not_copied_yet_does_not_hold_up_the_end_of_a_broker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(flushing, "OWN_SEGMENT_BYTES_MAX", 0)
+    driver = Driver(SimulatedFileSystem(), ManualClock(), 0)
+    expected = await a_large_commit(driver)
+    checkpoint = driver.broker.host.kept[0].checkpoints.manifest.head.checkpoint
+    assert driver.broker.host.kept[0].resting_bytes() > 0
+    await driver.broker.close()
+    assert driver.broker.host.kept[0].checkpoints.manifest.head.checkpoint == checkpoint
+
+    driver.broker = driver._new()
+    await driver.open()
+    assert stored(driver.broker, "orders") == expected
+    await driver.broker.host.checkpoint()
+    assert driver.broker.host.kept[0].resting_bytes() == 0
+    assert stored(driver.broker, "orders") == expected
+    await driver.broker.close()

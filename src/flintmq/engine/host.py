@@ -28,6 +28,7 @@ from ..storage.group_commit import GroupCommit
 from ..storage.group_files import GROUPS, groups_in, make_directories
 from ..storage.journal import FILE_BYTES, FIRST_FILE_BYTES, Journal
 from ..storage.loading import READING_THREADS
+from . import flushing
 from .backups import back_up_to
 from .broker import Broker
 from .checkpoints import aside
@@ -426,6 +427,8 @@ class Host:
             for kept in all:
                 kept.shard.proposer.end_turn()
             for kept in all:
+                if kept.resting_bytes() > flushing.OWN_SEGMENT_BYTES_MAX:
+                    continue  # to copy a large commit takes long; the next start has the journal
                 with suppress(FlintError):  # the journal has what a checkpoint could not write
                     await kept.checkpoints.checkpoint()
         finally:

@@ -152,6 +152,11 @@ class KeptShard:
         """Bytes in the journal and in no segment."""
         return self._replayed_bytes + self.log.submitted_bytes - self._flushed_bytes
 
+    def resting_bytes(self) -> int:
+        """Bytes of large commits that no checkpoint has copied into segments of their topics."""
+        logs = (topic.log for topic in self.shard.state.by_id.values())
+        return sum(log.resting_bytes() for log in logs if isinstance(log, TopicLog))
+
     def has_news(self) -> bool:
         """Whether the journal has what no checkpoint has."""
         return self.shard.proposer.applied > self.checkpoints.manifest.head.checkpoint

@@ -196,6 +196,11 @@ class TopicLog:
         """The batches that are in no segment of the topic yet, as far as they are still needed."""
         return self._tail.batches(self.first_offset)
 
+    def resting_bytes(self) -> int:
+        """Bytes of large commits that lie where they were staged."""
+        tail = self._tail.all
+        return sum(rows.byte_length for rows in tail if isinstance(rows, RestingRows))
+
     def flushed(self, section: Section, replaced: int = 0) -> None:
         """A segment now holds the tail up to the section's end, and `replaced` sections before."""
         if replaced:
