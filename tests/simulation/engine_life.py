@@ -23,6 +23,8 @@ from tests.simulation.engine_network import RoughNetwork, RoughTransport
 
 TICK_SECONDS = 0.1
 IDLE_SECONDS = 0.1
+CHECK_TICKS = 20
+"""Between two comparisons of what the nodes have applied."""
 
 
 class LifeClock:
@@ -93,6 +95,7 @@ class NodeLife:
             clock=clock,
             random=Random(random.random()),
             tick_seconds=TICK_SECONDS,
+            check_ticks=CHECK_TICKS,
             **settings,
         )
         self.node._ticking = clock  # type: ignore[assignment]

@@ -109,6 +109,8 @@ class EngineWorld:
     def _applied(self, life: NodeLife, index: int) -> None:
         try:
             self.judges.applied(life.id, index, life.node.local)
+            if life.node.differs:
+                raise Violation(f"node {life.id} takes itself for different")
         except Violation as error:
             self.broken(error)
 
@@ -299,6 +301,8 @@ class EngineWorld:
                 raise Violation(f"no agreement in calm weather: {self.picture()}")
             await asyncio.sleep(0.1)
         for life in self.lives.values():
+            care = life.node.care
+            self.counts["states compared"] += 0 if care is None else care.checks.checked
             # Whatever its number is: all hold it.
             self.judges.compare(life.id, applied.copy().pop(), life.node.local)
         self.counts["entries applied"] = applied.pop()
