@@ -67,7 +67,11 @@ OF_CLUSTERS = [
 OF_MEMBERS = [
     line
     for line in EXAMPLES
-    if any(f"flintmq cluster {verb} " in line for verb in ("add", "remove", "replace", "transfer"))
+    if any(
+        f"flintmq cluster {verb} " in line
+        for verb in ("add", "remove", "replace", "transfer", "set", "unset")
+    )
+    or "flintmq cluster settings" in line
     or "flintmq cluster restart-plan --run" in line
     or "flintmq cluster recover" in line
     or "flintmq backup --cluster" in line

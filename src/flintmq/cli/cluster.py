@@ -15,6 +15,9 @@ COMMANDS = {
     "doctor": "Check a cluster, and suggest remedies.",
     "restart-plan": "Restart the nodes in a safe order.",
     "recover": "Continue with one node after a majority is lost forever.",
+    "set": "Change a setting for all nodes of a cluster.",
+    "unset": "Return to each node's own configuration.",
+    "settings": "Show the settings that a cluster keeps.",
     "finalize": "Use new features after an upgrade.",
 }
 

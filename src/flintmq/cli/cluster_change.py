@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 from ..cluster_model import ClusterStatus, ClusterVerb
 from ..net.remote.broker import RemoteBroker
@@ -12,17 +13,21 @@ from .shared import show
 
 STATUS_SECONDS = 5.0
 
+T = TypeVar("T")
+
 
 def ask_cluster(
     target: Target, verb: ClusterVerb, name: str = "", address: str = ""
 ) -> ClusterStatus:
     """Ask whoever leads."""
-    return run_async(asked(target, lambda broker: broker.cluster(verb, name, address)))
+    return ask_broker(target, lambda broker: broker.cluster(verb, name, address))
 
 
-async def asked(
-    target: Target, ask: Callable[[RemoteBroker], Awaitable[ClusterStatus]]
-) -> ClusterStatus:
+def ask_broker(target: Target, ask: Callable[[RemoteBroker], Awaitable[T]]) -> T:
+    return run_async(asked(target, ask))
+
+
+async def asked(target: Target, ask: Callable[[RemoteBroker], Awaitable[T]]) -> T:
     broker = remote(target, target.url)
     try:
         await broker.open()

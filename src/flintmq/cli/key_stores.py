@@ -16,8 +16,8 @@ from ..storage.key_file import (
     shared_keys,
     shared_value,
 )
-from .cluster_change import remote
-from .connecting import Target, run_async
+from .cluster_change import ask_broker
+from .connecting import Target
 
 T = TypeVar("T")
 
@@ -107,12 +107,4 @@ class ClusterKeys:
         return found[0]
 
     def _ask(self, ask: Callable[[RemoteBroker], Awaitable[T]]) -> T:
-        async def asked() -> T:
-            broker = remote(self._target, self._target.url)
-            try:
-                await broker.open()
-                return await ask(broker)
-            finally:
-                await broker.close()
-
-        return run_async(asked())
+        return ask_broker(self._target, ask)

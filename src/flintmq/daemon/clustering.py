@@ -51,7 +51,9 @@ from ..observe.logs import event
 from ..storage.filesystem import LocalFileSystem
 from .assembly import engine_settings
 from .node_view import NodeView
+from .reloading import Reloading
 from .shared_keys import SharedKeys
+from .shared_settings import SharedSettings
 
 _log = logging.getLogger(__name__)
 
@@ -248,9 +250,10 @@ class NodePlace:
             self.keys is not None and self.keys.are_there,
         )
 
-    def guard(self, broker: Broker, gate: ApiKeyGate) -> None:
-        """Have clients show a key of the cluster, where it has any."""
+    def share(self, broker: Broker, gate: ApiKeyGate, reloading: Reloading) -> None:
+        """Have clients show a key of the cluster, where it has any, and go by its settings."""
         self.keys = SharedKeys(broker, gate, self.catalog, self.peers)
+        SharedSettings(broker, reloading, self.catalog)
 
     def _health(self) -> PeerHealth:
         return clocks()._replace(flags=0 if self._node is None else self._node.flags, level=LEVEL)

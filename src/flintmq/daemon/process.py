@@ -199,7 +199,7 @@ class Daemon:
                 return
             await (self._broker if self._node is None else self._node).open()
             if self._place is not None:
-                self._place.guard(self._broker, self.gate)
+                self._place.share(self._broker, self.gate, self._reloading)
             self._notes.note_recovery()
             self._turns.start()
             try:

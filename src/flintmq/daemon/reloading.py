@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from typing import Any
 
 import msgspec
 
+from ..config.shared import overlaid
 from ..config.table import SETTINGS, Config, Setting
 from ..errors import FlintError
 from ..observe.logs import event
@@ -24,7 +26,8 @@ class Reloading:
     """The configuration in effect, and the parts of the broker that are told when it changes."""
 
     def __init__(self, config: Config, reread: Callable[[], Config] | None) -> None:
-        self.config = config
+        self.config = self._own = config
+        self._shared: Mapping[str, Any] = {}
         self._reread = reread
         self.on_reload: list[OnReload] = []
         """Each is called on SIGHUP with the old and the new configuration, even if they are equal:
@@ -57,7 +60,8 @@ class Reloading:
             )
             return
         wanted = self._reread()
-        before, differing = self.config, changed(self.config, wanted)
+        before, own = self.config, self._own
+        differing = changed(own, wanted)
         now = [setting for setting in differing if setting.reload]
         if (before.tls_cert is None) != (wanted.tls_cert is None):
             now = [setting for setting in now if setting.name not in TLS_SETTINGS]
@@ -69,19 +73,12 @@ class Reloading:
                 f"SIGHUP: restart the broker to apply: {', '.join(later)}",
             )
         values = {setting.name: getattr(wanted, setting.name) for setting in now}
-        after = msgspec.structs.replace(before, **values, sources=wanted.sources)
+        own = msgspec.structs.replace(own, **values, sources=wanted.sources)
+        after = overlaid(own, self._shared)
         check_exposure(after, has_keys=has_keys)
         self._take_up(before, after)
-        self.config = after
-        for setting in now:
-            was, is_now = (setting.shown(getattr(one, setting.name)) for one in (before, after))
-            event(
-                _log,
-                logging.INFO,
-                "setting_changed",
-                f"SIGHUP: {setting.name} changed from {was} to {is_now}",
-                setting=setting.name,
-            )
+        self.config, self._own = after, own
+        self._tell_changed("SIGHUP", before, after, now)
         event(
             _log,
             logging.INFO,
@@ -89,6 +86,29 @@ class Reloading:
             "SIGHUP: configuration reloaded" + ("" if differing else "; no setting has changed"),
             changed=len(now),
         )
+
+    def share(self, values: Mapping[str, Any]) -> None:
+        """The settings that the cluster of this node keeps, in the place of its own."""
+        self._shared = values
+        before, after = self.config, overlaid(self._own, values)
+        differing = changed(before, after)
+        if differing:
+            self._take_up(before, after)
+            self.config = after
+            self._tell_changed("cluster", before, after, differing)
+
+    def _tell_changed(
+        self, why: str, before: Config, after: Config, settings: Sequence[Setting]
+    ) -> None:
+        for setting in settings:
+            was, is_now = (setting.shown(getattr(one, setting.name)) for one in (before, after))
+            event(
+                _log,
+                logging.INFO,
+                "setting_changed",
+                f"{why}: {setting.name} changed from {was} to {is_now}",
+                setting=setting.name,
+            )
 
     def _take_up(self, before: Config, after: Config) -> None:
         """All changes, or none."""

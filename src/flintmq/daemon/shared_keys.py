@@ -22,7 +22,15 @@ from ..storage.key_file import SHARED_KIND, shared_keys
 _log = logging.getLogger(__name__)
 
 NEEDS_LEVEL = 2
-"""Of the cluster: before it, a node would not ask for them."""
+"""Of the cluster: before it, a node would not know of keys and settings of the cluster."""
+
+
+def check_level(catalog: ClusterCatalog) -> None:
+    if catalog.level < NEEDS_LEVEL:
+        raise InvalidRequest(
+            "the cluster cannot keep keys and settings yet: some nodes may run an earlier version. "
+            "When all of them have been updated, run `flintmq cluster finalize`"
+        )
 
 
 class SharedKeys:
@@ -31,19 +39,15 @@ class SharedKeys:
     ) -> None:
         self._definitions, self._gate = broker.shard.state.definitions, gate
         self._catalog, self._peers = catalog, peers
-        broker.defining.check_shared = self._check
+        broker.defining.shared[SHARED_KIND] = self._check
         peers.on_about = self._heard
         for state in peers.states.values():
             self._heard(0, state.about)
         self._definitions.on_change.append(self._changed)
         self._changed(SHARED_KIND)
 
-    def _check(self) -> None:
-        if self._catalog.level < NEEDS_LEVEL:
-            raise InvalidRequest(
-                "the cluster cannot keep keys yet: some nodes may run an earlier version. When all "
-                "of them have been updated, run `flintmq cluster finalize`"
-            )
+    def _check(self, name: str, value: bytes | None) -> None:
+        check_level(self._catalog)
         if self._gate.ring is None:
             raise InvalidRequest("this broker runs with auth=off, and asks nobody for a key")
 

@@ -8,12 +8,13 @@ from typing import Protocol
 from ..errors import DefinitionChanged, InvalidRequest, TopicNotFound
 from ..model import Definition
 from ..patterns import check_name
-from ..storage.key_file import SHARED_KIND
 from ..webhook_model import KIND, WebhookAnswer, WebhookState, resting_state, webhook_of
 from .commands import Define
 from .shard import Shard
 
 VALUE_BYTES_MAX = 64 * 1024
+SHARED_KINDS = frozenset({"api-key", "setting"})
+"""What a cluster keeps for all of its nodes; it belongs to no topic."""
 BYTES_MAX = 4 * 1024 * 1024
 """Of all together: a checkpoint writes them anew."""
 
@@ -29,8 +30,9 @@ class DefinitionVerbs:
     def __init__(self, shard: Shard) -> None:
         self._shard = shard
         self._deliverer: WebhookDeliverer | None = None
-        self.check_shared: Callable[[], object] | None = None
-        """Of a node of a cluster: raises where the cluster cannot keep keys."""
+        self.shared: dict[str, Callable[[str, bytes | None], object]] = {}
+        """Of a node of a cluster: what it keeps for all nodes, by kind, and what raises for a name
+        or a value that is none."""
 
     def deliver_webhooks_by(self, deliverer: WebhookDeliverer) -> None:
         self._deliverer = deliverer
@@ -73,8 +75,8 @@ class DefinitionVerbs:
             )
         async with shard.deciding():  # so that what was decided before is applied
             shard.check_open()
-            if kind == SHARED_KIND:
-                self._check_key(topic)
+            if kind in SHARED_KINDS:
+                self._check_shared(kind, topic, name, value)
             elif topic not in shard.topics and f"{topic}/0" not in shard.topics:
                 raise TopicNotFound(topic)
             found = known.get(kind, topic, name)
@@ -89,12 +91,13 @@ class DefinitionVerbs:
             await shard.change(Define(kind, topic, name, value, known.last_version + 1))
             return known.last_version
 
-    def _check_key(self, topic: str) -> None:
+    def _check_shared(self, kind: str, topic: str, name: str, value: bytes | None) -> None:
         if topic:
-            raise InvalidRequest("a key belongs to no topic: its grants say where it is good")
-        if self.check_shared is None:
+            raise InvalidRequest(f"{kind} belongs to no topic, and not to {topic!r}")
+        check = self.shared.get(kind)
+        if check is None:
             raise InvalidRequest(
-                "this broker is no node of a cluster: its keys are in its own file; use `flintmq "
-                "key add --data-dir DIR` on its machine"
+                "this broker is no node of a cluster: its keys are in its own file (`flintmq key "
+                "add --data-dir DIR` on its machine), its settings in its own configuration"
             )
-        self.check_shared()
+        check(name, value)
