@@ -101,7 +101,8 @@ class Ledger:
 
     async def end(self) -> None:
         self._is_over = True
-        await asyncio.wait(self._tasks, timeout=10)
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=10)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

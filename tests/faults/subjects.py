@@ -204,9 +204,14 @@ class NatsCluster:
             self._launch(at)
         await until(lambda: self._size() == NODES, "the cluster is whole")
         connection = await self._connect()
-        await connection.jetstream(timeout=10).add_stream(
-            name=TOPIC, subjects=[TOPIC], num_replicas=NODES, storage="file", duplicate_window=600
-        )
+        wanted = {"name": TOPIC, "subjects": [TOPIC], "num_replicas": NODES, "storage": "file"}
+        for left in range(9, -1, -1):  # right after an election, nobody may answer
+            try:
+                await connection.jetstream(timeout=3).add_stream(**wanted, duplicate_window=600)
+                break
+            except Exception:
+                if not left:
+                    raise
         await connection.close()
 
     def _launch(self, at: int) -> None:
