@@ -19,9 +19,11 @@ PORTS_OF_OURS = range(20_000, 32_000)
 """Below what the kernel hands out for port 0 and to outgoing connections."""
 
 
-async def until(is_true: Callable[[], bool | Awaitable[bool]], what: str) -> None:
+async def until(
+    is_true: Callable[[], bool | Awaitable[bool]], what: str, seconds: float = PATIENCE_SECONDS
+) -> None:
     """Wait until something is so; `what` says what is wrong if it never is."""
-    give_up = time.monotonic() + PATIENCE_SECONDS
+    give_up = time.monotonic() + seconds
     while True:
         found = is_true()
         if found if isinstance(found, bool) else await found:

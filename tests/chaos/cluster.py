@@ -20,6 +20,8 @@ from .broker import SMALL, ChaosBroker
 from .peer_network import PeerNetwork
 
 NODES = 3
+CATCH_UP_SECONDS = 300.0
+"""How long a node may take to get everything, on a machine that is busy with other things."""
 REMOVED = "this node was removed from the cluster"
 """What a node says at its end that was removed."""
 LEADING, GAVE_UP = "cluster_leading", "cluster_gave_up_lead"
@@ -100,7 +102,7 @@ class ChaosCluster:
                     return len([one for one in status.nodes if one.name == name]) == 1
             return False
 
-        await until(does, f"{name} votes")
+        await until(does, f"{name} votes", CATCH_UP_SECONDS)
         return found[0]
 
     def _seeds(self) -> str:
