@@ -25,6 +25,8 @@ from tests.patience import free_port, until
 
 NODES = 3
 TOPIC = "ledger"
+PADDING = "." * 250
+"""So that there are files of some size before long."""
 
 
 class Publishing(Protocol):
@@ -102,7 +104,7 @@ class FlintPublishing:
         self._mq = mq
 
     async def publish(self, number: int) -> None:
-        await self._mq.publish(TOPIC, number, timeout=60)
+        await self._mq.publish(TOPIC, [number, PADDING], timeout=60)
 
     async def close(self) -> None:
         await self._mq.close()
@@ -135,7 +137,7 @@ class FlintCluster:
             mq.reader(TOPIC, start="earliest") as reader,
         ):
             while rows := await reader.read_batch(10_000, timeout=3):
-                found += [row.decode(int) for row in rows]
+                found += [row.decode()[0] for row in rows]
         return found
 
     async def leader(self) -> int:
@@ -180,7 +182,8 @@ class NatsPublishing:
         headers = {"Nats-Msg-Id": str(number)}
         while True:
             with suppress(Exception):
-                await self._jetstream.publish(TOPIC, str(number).encode(), headers=headers)
+                value = f"{number} {PADDING}".encode()
+                await self._jetstream.publish(TOPIC, value, headers=headers)
                 return
             await asyncio.sleep(0.05)
 
@@ -265,7 +268,7 @@ class NatsCluster:
                     messages = await taking.fetch(500, timeout=3)
                 except Exception:
                     return found
-                found += [int(one.data) for one in messages]
+                found += [int(one.data.split()[0]) for one in messages]
                 await asyncio.gather(*(one.ack() for one in messages))
         finally:
             await connection.close()
