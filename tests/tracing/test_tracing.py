@@ -211,6 +211,31 @@ async def test_a_handler_that_fails_is_an_error_on_its_span(spans: InMemorySpanE
     assert [one.name for one in process.events] == ["exception"]
 
 
+async def test_a_handler_of_batches_has_a_span_that_is_linked_to_each_publish(
+    spans: InMemorySpanExporter,
+) -> None:
+    app, seen, done = flintmq.App(), [], asyncio.Event()
+
+    @app.consumer("orders", max=2, linger=60, start="earliest")
+    async def book(numbers: list[int]) -> None:
+        seen.append(trace.get_current_span().get_span_context().span_id)
+        done.set()
+
+    async with flintmq.connect("memory://") as mq:
+        await mq.publish("orders", 1)
+        await mq.publish("orders", 2)
+        async with app.running(mq):
+            await done.wait()
+
+    (handled,) = [one for one in spans.get_finished_spans() if one.name == "process orders"]
+    published = {one.context.span_id for one in spans.get_finished_spans() if one is not handled}
+    assert handled.attributes is not None
+    assert handled.attributes["messaging.batch.message_count"] == 2
+    assert {one.context.span_id for one in handled.links} <= published
+    assert len(handled.links) == 2
+    assert seen == [handled.context.span_id]
+
+
 async def test_a_publish_that_fails_is_an_error_on_its_span(spans: InMemorySpanExporter) -> None:
     async with flintmq.connect("memory://", auto_create=False) as mq:
         with pytest.raises(flintmq.TopicNotFound):

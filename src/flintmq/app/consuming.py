@@ -326,11 +326,15 @@ class ConsumerRun:
         if not readable:
             return
         call = Invocation(self.spec.name, "consumer", readable)
+        tracing = self._mq._tracing
+        span = None if tracing is None else tracing.processing_batch(readable, self.spec.group)
+        failed: BaseException | None = None
         try:
             await self._around_call(
                 call, lambda: caller.call(self._context, Call(readable, values))
             )
         except Exception as error:
+            failed = error
             await self._settle_failed(readable, error)
             event(
                 log,
@@ -341,10 +345,14 @@ class ConsumerRun:
                 handler=self.spec.name,
                 count=len(readable),
             )
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as error:
+            failed = error
             raise  # closing gives them back
         else:
             _each(readable, Delivery.ack_nowait)
+        finally:
+            if span is not None:
+                span.end(failed)
 
     async def _settle_failed(self, messages: Sequence[Delivery], error: Exception) -> None:
         retrying = self.spec.retrying

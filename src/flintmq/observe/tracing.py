@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -146,6 +146,31 @@ class Tracing:
         token = self._context.attach(trace.set_span_in_context(span, base))
         return Processing(self, span, message.topic, group, token)
 
+    def processing_batch(self, messages: Sequence[Message], group: str) -> Processing:
+        """Begin to process messages together: a span of their own, linked to each publish."""
+        trace = self._trace
+        published = {}
+        for message in messages:
+            context = trace.get_current_span(self._propagate.extract(_texts(message)))
+            one = context.get_span_context()
+            published[one.trace_id, one.span_id] = one
+        topic = messages[0].topic
+        span = self._tracer.start_span(
+            f"process {topic}",
+            kind=trace.SpanKind.CONSUMER,
+            links=[trace.Link(one) for one in published.values() if one.is_valid],
+            attributes={
+                "messaging.system": SYSTEM,
+                "messaging.destination.name": topic,
+                "messaging.operation.name": "process",
+                "messaging.operation.type": "process",
+                "messaging.consumer.group.name": group,
+                "messaging.batch.message_count": len(messages),
+            },
+        )
+        token = self._context.attach(trace.set_span_in_context(span))
+        return Processing(self, span, topic, group, token, len(messages))
+
     def _processed(self, processing: Processing, error: BaseException | None) -> None:
         attributes: dict[str, str] = {
             "messaging.system": SYSTEM,
@@ -158,7 +183,7 @@ class Tracing:
             self._failed(processing.span, error)
         self._context.detach(processing.token)
         processing.span.end()
-        self._consumed.add(1, attributes)
+        self._consumed.add(processing.count, attributes)
         self._processing.record(perf_counter() - processing.began, attributes)
 
     def _failed(self, span: Span, error: BaseException) -> None:
@@ -200,13 +225,15 @@ class Publishing:
 
 
 class Processing:
-    """A message that is being processed."""
+    """A message that is being processed, or several together."""
 
-    __slots__ = ("_tracing", "began", "group", "span", "token", "topic")
+    __slots__ = ("_tracing", "began", "count", "group", "span", "token", "topic")
 
-    def __init__(self, tracing: Tracing, span: Span, topic: str, group: str, token: Any) -> None:
+    def __init__(
+        self, tracing: Tracing, span: Span, topic: str, group: str, token: Any, count: int = 1
+    ) -> None:
         self._tracing, self.span, self.topic, self.group = tracing, span, topic, group
-        self.token = token
+        self.token, self.count = token, count
         self.began = perf_counter()
 
     def end(self, error: BaseException | None = None) -> None:
