@@ -28,6 +28,8 @@ from statistics import median
 from .report import machine, machine_line
 
 PAYLOAD = b"x" * 256
+UNDER_WAY = 32
+"""What their client for Node has under way on a connection."""
 Address = tuple[str, int]
 
 THEIRS = {
@@ -35,6 +37,7 @@ THEIRS = {
     "sequential": "1,438",
     "4 connections": "3,538",
     "pipelined": "6,668-20,720",
+    "32 under way, as produceMany": "17,241",
     "poll 256, ack each": "1,313",
     "push + ack": "17,476-20,599",
     "push latency p50, ms": "1.49",
@@ -187,6 +190,27 @@ def pipelined(address: Address, count: int, topic: bytes = b"pipe") -> float:
         return count / (time.perf_counter() - began)
 
 
+def produced_many(address: Address, count: int) -> float:
+    """As `produceMany` of their client for Node has it: one connection, 32 produces under way."""
+    with Wire(address) as wire:
+        request = produce(b"many")
+        wire.call(request)
+        began = time.perf_counter()
+        sent = min(count, UNDER_WAY)
+        wire.write(request * sent)
+        answered = 0
+        while answered < count:
+            replies = wire.frames()
+            if not all(reply.startswith(b"\x0a") for reply in replies):
+                raise SystemExit(f"a produce failed: {replies!r}")
+            answered += len(replies)
+            more = min(len(replies), count - sent)
+            if more:
+                wire.write(request * more)
+                sent += more
+        return count / (time.perf_counter() - began)
+
+
 def drained(address: Address, count: int) -> float:
     topic = b"drain"
     pipelined(address, count - 1, topic)
@@ -280,6 +304,9 @@ ROWS: dict[str, Callable[[Address, float], float]] = {
     ),
     "4 connections": lambda address, scale: four_connections(address, int(2000 * scale)),
     "pipelined": lambda address, scale: pipelined(address, int(10_000 * scale)),
+    "32 under way, as produceMany": lambda address, scale: produced_many(
+        address, int(10_000 * scale)
+    ),
     "poll 256, ack each": lambda address, scale: drained(address, int(1300 * scale)),
     "push + ack": lambda address, scale: pushed(address, int(10_000 * scale)),
 }
@@ -303,14 +330,14 @@ def main() -> None:
             found.setdefault(f"push latency p{share}, ms", []).append(figure)
     print(f"HermesMQ's measurements through FlintMQ's front end, median of {given.rounds} runs")
     print(machine_line(facts), end="\n\n")
-    print(f"{'messages a second':24} {'FlintMQ':>10} {'min-max':>17} {'HermesMQ':>15} {'ratio':>7}")
+    print(f"{'messages a second':28} {'FlintMQ':>10} {'min-max':>17} {'HermesMQ':>15} {'ratio':>7}")
     one = median(found["sequential"])
     for name, figures in found.items():
         digits = 2 if name.endswith("ms") else 0
         spread = f"{min(figures):,.{digits}f}-{max(figures):,.{digits}f}"
         ratio = "" if digits else f"{median(figures) / one:.1f}"
         print(
-            f"{name:24} {median(figures):>10,.{digits}f} {spread:>17} {THEIRS[name]:>15} {ratio:>7}"
+            f"{name:28} {median(figures):>10,.{digits}f} {spread:>17} {THEIRS[name]:>15} {ratio:>7}"
         )
     print()
     print(json.dumps({"benchmark": "hermes_front", "machine": facts, "rows": found}))

@@ -92,6 +92,7 @@ AIMS: tuple[Aim, ...] = (
     Aim("drain behind a filter, times plain", times_plain("drain-filter synced"), 3, True),
     Aim("in process, over tokio-memq", of(IN_PROCESS, "tokio-memq"), 1.0),
     Aim("Hermes port, sequential, over HermesMQ", of("hermes-sequential", "hermesmq"), 1.0),
+    Aim("Hermes port, as Node's produceMany, over HermesMQ", of("hermes-many", "hermesmq"), 1.0),
     Aim("Hermes port, poll and ack each, over HermesMQ", of("hermes-poll", "hermesmq"), 1.0),
 )
 

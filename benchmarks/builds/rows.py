@@ -9,10 +9,15 @@ from ..peers.modes import MODES, US, Durability, Mode
 from ..peers.scenarios import SCENARIOS, Scenario
 
 IN_PROCESS = "in-process"
-HERMES = {"hermes-sequential": "sequential", "hermes-poll": "poll 256, ack each"}
+HERMES = {
+    "hermes-sequential": "sequential",
+    "hermes-many": "32 under way, as produceMany",
+    "hermes-poll": "poll 256, ack each",
+}
 TITLES = {
     IN_PROCESS: "In process, one publisher, one consumer, 1 KiB, message by message",
     "hermes-sequential": "Hermes port, one request after the other",
+    "hermes-many": "Hermes port, 32 requests under way, as `produceMany` of Node's client",
     "hermes-poll": "Hermes port, poll 256, ack each",
 }
 BESIDE = ("publish", "latency", "live latency")

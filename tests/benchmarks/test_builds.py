@@ -10,7 +10,7 @@ import pytest
 from benchmarks.builds import __main__ as command
 from benchmarks.builds.aims import AIMS, Found, slower, verdicts
 from benchmarks.builds.page import BEGIN, render
-from benchmarks.builds.rows import Build, network_rows
+from benchmarks.builds.rows import HERMES, IN_PROCESS, Build, network_rows
 from benchmarks.peers.page import figures_of, into_page
 from benchmarks.peers.scenarios import SCENARIOS
 from benchmarks.peers.servers import environment_of
@@ -57,7 +57,7 @@ def test_a_row_is_slower_by_processor_time_and_beyond_noise() -> None:
 
 
 def test_every_aim_is_of_a_row_that_is_measured() -> None:
-    known = {row.key for row in network_rows()} | {"in-process", "hermes-sequential", "hermes-poll"}
+    known = {row.key for row in network_rows()} | {IN_PROCESS, *HERMES}
     everything = {
         (row, column): [{"msgs/s": 1.0, "server us": 1.0, "p50": 1.0}]
         for row in known

@@ -4,7 +4,8 @@
 
 One client does it, another publishes all the while. Printed for each: the turns there were, the
 longest of them as the broker's own watchdog measured it, the longest a publish took, and what held
-the loop for more than 20 ms. Bounded: it ends by itself, in a few minutes by default.
+the loop for more than 20 ms; at the end the watchdog's histogram of the whole run, what was
+published beforehand included. Bounded: it ends by itself, in a few minutes by default.
 """
 
 from __future__ import annotations
@@ -24,14 +25,18 @@ from typing import NamedTuple
 
 import flintmq
 from flintmq.broker_api import Fetch
+from tests.integration import crowds
 from tests.integration.served import Served
 
 DOCUMENT_BYTES = 80_000
 BOMBS = 20
 BOMB_BYTES = 60 << 20
 PAUSE_SECONDS = 0.002
+PAGE_SECONDS = 1.05
+"""How long the broker keeps its page of metrics, and a little."""
 BATCH = 20_000
 STEP_SECONDS_MAX = 300
+FSYNC = "interval:50"
 
 BUCKET = re.compile(r'flintmq_loop_turn_seconds_bucket\{le="([^"]+)"\} (\d+)')
 CPU_BUCKET = re.compile(r'flintmq_loop_turn_cpu_seconds_bucket\{le="([^"]+)"\} (\d+)')
@@ -48,13 +53,7 @@ class Figures(NamedTuple):
     longest: float
 
 
-async def figures(http: str) -> Figures:
-    def read() -> str:
-        with urllib.request.urlopen(f"{http}/metrics", timeout=60) as answer:
-            return str(answer.read().decode())
-
-    await asyncio.sleep(1.1)  # the page is kept for a second
-    page = await asyncio.to_thread(read)
+def figures_in(page: str) -> Figures:
     return Figures(
         {float(bound): int(count) for bound, count in BUCKET.findall(page)},
         {float(bound): int(count) for bound, count in CPU_BUCKET.findall(page)},
@@ -72,6 +71,9 @@ class Row(NamedTuple):
     publish: float
     publishes: int
     overruns: dict[str, int]
+    after: Figures
+    said: str
+    """What the step has to tell."""
 
 
 def most(before: dict[float, int], after: dict[float, int]) -> tuple[int, str]:
@@ -82,7 +84,9 @@ def most(before: dict[float, int], after: dict[float, int]) -> tuple[int, str]:
     return count, f"under {within * 1000:g} ms"
 
 
-def row(name: str, seconds: float, before: Figures, after: Figures, waits: list[float]) -> Row:
+def row(
+    name: str, seconds: float, before: Figures, after: Figures, waits: list[float], said: object
+) -> Row:
     turns, longest = most(before.buckets, after.buckets)
     if after.longest > before.longest:
         longest = f"{after.longest * 1000:.1f} ms"
@@ -92,7 +96,10 @@ def row(name: str, seconds: float, before: Figures, after: Figures, waits: list[
         for what, count in after.overruns.items()
         if count > before.overruns.get(what, 0)
     }
-    return Row(name, seconds, turns, longest, cpu, max(waits, default=0.0), len(waits), overruns)
+    return Row(
+        *(name, seconds, turns, longest, cpu, max(waits, default=0.0), len(waits), overruns, after),
+        said if isinstance(said, str) else "",
+    )
 
 
 def document(number: int) -> bytes:
@@ -108,10 +115,22 @@ def document(number: int) -> bytes:
 class Broker:
     def __init__(self, url: str, http: str, scratch: Path, data: Path) -> None:
         self.url, self.http, self.scratch, self.data = url, http, scratch, data
+        self._read_at = 0.0
 
-    async def measured(self, name: str, step: Step) -> Row:
+    async def figures(self) -> Figures:
+        def read() -> str:
+            with urllib.request.urlopen(f"{self.http}/metrics", timeout=60) as answer:
+                return str(answer.read().decode())
+
+        await asyncio.sleep(self._read_at + PAGE_SECONDS - time.monotonic())
+        page = await asyncio.to_thread(read)
+        self._read_at = time.monotonic()
+        return figures_in(page)
+
+    async def measured(self, name: str, step: Step, before: Figures) -> Row:
         """Do a step while another client publishes."""
-        before, waits, is_over = await figures(self.http), [], asyncio.Event()
+        waits: list[float] = []
+        is_over = asyncio.Event()
 
         async def publish() -> None:
             async with flintmq.connect(self.url) as mq:
@@ -124,13 +143,13 @@ class Broker:
         publishing = asyncio.create_task(publish())
         began = time.perf_counter()
         try:
-            await asyncio.wait_for(step(), STEP_SECONDS_MAX)
+            said = await asyncio.wait_for(step(), STEP_SECONDS_MAX)
             await asyncio.sleep(0.5)  # what it leaves to be done afterwards counts too
         finally:
             is_over.set()
             await publishing
         seconds = time.perf_counter() - began
-        return row(name, seconds, before, await figures(self.http), waits)
+        return row(name, seconds, before, await self.figures(), waits, said)
 
     async def fill(self, topic: str, count: int, value: Callable[[int], bytes], batch: int) -> None:
         async with flintmq.connect(self.url) as mq:
@@ -231,8 +250,36 @@ def steps(broker: Broker, messages: int, megabytes: int) -> list[tuple[str, Step
     """What each needs beforehand, and what is measured."""
     count = megabytes * 1_000_000 // DOCUMENT_BYTES
     wanted, small = 'value.a == "1"', b"small message"
+    url, many, some = broker.url, max(10, messages // 10_000), messages // 250
+    filtered, wait = messages * 2 // 5, 3.0 if messages > 100_000 else 0.5
     return [
         ("nothing else", None, lambda: asyncio.sleep(2)),
+        ("one publish after the other", None, lambda: crowds.publish_alone(url, some)),
+        (
+            f"64 publishes under way over {many:,} topics",
+            None,
+            lambda: crowds.publish_to_topics(url, many, some),
+        ),
+        (
+            f"64 publishes under way over {2 * many:,} connections",
+            None,
+            lambda: crowds.publish_over_connections(url, 2 * many, some),
+        ),
+        (
+            f"{many:,} groups wait for each message",
+            None,
+            lambda: crowds.deliver_to_groups(url, many, 20),
+        ),
+        (
+            f"a queue of {messages // 20:,} messages of eight priorities is drained",
+            lambda: crowds.fill_with_priorities(url, messages // 20),
+            lambda: crowds.drain_by_priority(url),
+        ),
+        (
+            f"a queue with a filter that passes none of {filtered:,}",
+            lambda: crowds.fill_with_headers(url, filtered),
+            lambda: crowds.wait_for_nobody(url, wait),
+        ),
         (
             f"a filter reads {BOMBS} messages that unpack to {BOMB_BYTES >> 20} MiB",
             lambda: broker.fill_bombs("bombs"),
@@ -279,27 +326,44 @@ def shown(row: Row) -> str:
         f"publish at most {row.publish * 1000:7.1f} ms of {row.publishes:,}"
     ]
     lines += [f"    over 20 ms, {count} times: {what}" for what, count in row.overruns.items()]
+    lines += [f"    {row.said}"] * bool(row.said)
     return "\n".join(lines)
 
 
-async def run(messages: int, megabytes: int, only: str) -> list[Row]:
+def histogram(found: Figures) -> str:
+    """How many turns were at most so long, and took so much of the processor."""
+    lines = [f"{'turns of the whole run':24} {'by the clock':>14} {'on the processor':>18}"]
+    before = cpu_before = 0
+    for bound, below in found.buckets.items():
+        cpu_below = found.cpu_buckets[bound]
+        name = "longer" if bound == float("inf") else f"up to {bound * 1000:g} ms"
+        lines.append(f"{name:24} {below - before:14,} {cpu_below - cpu_before:18,}")
+        before, cpu_before = below, cpu_below
+    return "\n".join(lines)
+
+
+async def run(messages: int, megabytes: int, only: str, fsync: str = FSYNC) -> list[Row]:
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as scratch:
         backups = Path(scratch) / "backups"
         backups.mkdir()
         served = Served(
             Path(scratch) / "data",
-            *("--http", "127.0.0.1:0", "--backup-dir", str(backups), "--fsync", "interval:50"),
+            *("--http", "127.0.0.1:0", "--backup-dir", str(backups), "--fsync", fsync),
         )
         await served.start()
         try:
             broker = Broker(served.url, served.http, backups, Path(scratch) / "data")
+            last = await broker.figures()
             for name, prepare, step in steps(broker, messages, megabytes):
                 if only in name:
                     if prepare is not None:
                         await prepare()
-                    rows.append(await broker.measured(name, step))
+                        last = await broker.figures()
+                    rows.append(await broker.measured(name, step, last))
+                    last = rows[-1].after
                     print(shown(rows[-1]), flush=True)
+            print(histogram(last), flush=True)
         finally:
             served.process.terminate()
             await served.process.communicate()
@@ -311,8 +375,9 @@ def main() -> None:
     parser.add_argument("--messages", type=int, default=10_000_000)
     parser.add_argument("--megabytes", type=int, default=100)
     parser.add_argument("--only", default="", help="Steps whose name has this in it.")
+    parser.add_argument("--fsync", default=FSYNC, help="Of the broker: always, interval:50, ...")
     wanted = parser.parse_args()
-    asyncio.run(run(wanted.messages, wanted.megabytes, wanted.only))
+    asyncio.run(run(wanted.messages, wanted.megabytes, wanted.only, wanted.fsync))
 
 
 if __name__ == "__main__":

@@ -19,5 +19,5 @@ async def test_others_publish_while_a_filter_reads_what_is_heavy(only: str) -> N
 
 async def test_the_watchdog_tells_of_every_step() -> None:
     rows = await run(2_000, 2, "")
-    assert len(rows) == 9
+    assert len(rows) == 15
     assert all(row.turns and row.publishes for row in rows)
