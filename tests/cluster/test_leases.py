@@ -10,6 +10,7 @@ from flintmq.broker_api import BrokerApi, Grant, Joining, MemberApi
 from flintmq.cluster.lead import LeadConfirmation
 from flintmq.errors import LeaseLost, NotLeader, OutcomeUnknown
 from flintmq.testing import ManualClock
+from flintmq.testing.manual_clock import settle
 
 from .nodes import Cluster, publish
 
@@ -146,6 +147,36 @@ async def test_missed_ticks_are_made_good_before_the_lease_is_looked_at() -> Non
     await lead.confirm()
 
     assert told == ["ticks", "lease"] * 2
+
+
+async def test_a_follower_that_was_held_up_keeps_its_promise_to_the_leader_that_it_then_hears(
+    cluster: Cluster,
+) -> None:
+    """The promise to elect nobody else lasts from what is heard on: time that went by before that
+    does not count. The leader takes its lease from it."""
+    leader = await cluster.led()
+    await cluster.agreed()
+    cluster.stop_time()
+    leader.tick()
+    await settle()
+    clock = ManualClock()
+    held_up, other = (node for node in cluster.nodes.values() if node is not leader)
+    held_up._ticking, held_up._tick_seconds = clock, 0.1  # type: ignore[assignment]
+    held_up._ticked_at = clock.monotonic()
+    cluster.network.cut(leader.id, other.id)
+
+    await clock.advance(0.95)  # its timers come late: what lines brought meanwhile is read first
+    leader.tick()
+    await settle()
+    held_up.make_good()
+    await clock.advance(0.1)
+    held_up.make_good()
+    term = leader.host.term
+    other.host.campaign()
+    await settle()
+
+    assert leader.host.raft.has_lease()
+    assert [node.host.term for node in cluster.nodes.values()] == [term] * 3
 
 
 async def test_tokens_of_a_later_leader_are_higher(cluster: Cluster) -> None:

@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from tests.simulation.engine_life import NodeLife
     from tests.simulation.engine_world import EngineWorld
 
+TIMERS_LATER_SECONDS = 1e-4
+
 
 class EngineFaults:
     """Each fault of `engine_plan.FAULTS` is a method."""
@@ -46,6 +48,27 @@ class EngineFaults:
         sender, receiver = self._random.sample(self._nodes, 2)
         self._world.network.cut(sender, receiver)
         self._heal_later()
+
+    def forsake(self, up: list[NodeLife]) -> None:
+        """The leader loses one of the others. The third is held up meanwhile, hears from it all at
+        once what it said, and loses it then: both may elect another when their promises are over,
+        and not before."""
+        world, leader = self._world, self._world.leader()
+        others = [life for life in up if life is not leader]
+        if leader is None or len(others) < 2:
+            return
+        lost, held_up = self._random.sample(others, 2)
+        self._cut_both_ways(leader, lost)
+        begins = world.loop.time() + self._random.uniform(0.3, 1.2)
+        wakes = begins + self._random.uniform(0.5, 0.95)
+        world.loop.call_at(begins, self._hold, held_up, wakes)
+        world.loop.call_at(wakes + 0.01, self._cut_both_ways, leader, held_up)
+        world.loop.call_at(wakes + 1.5, world.network.heal)
+
+    def _cut_both_ways(self, one: NodeLife, other: NodeLife) -> None:
+        if not self._world.is_calm:
+            self._world.network.cut(one.id, other.id)
+            self._world.network.cut(other.id, one.id)
 
     # --- power and processes
 
@@ -103,7 +126,11 @@ class EngineFaults:
 
     def held_up(self, up: list[NodeLife]) -> None:
         """Timers and what comes from others wait, as when a process is stopped for a while."""
-        life = self._random.choice(up)
         until = self._world.loop.time() + self._random.choice((0.3, 1.0, 2.5))
-        life.clock.held_until = until
-        self._world.network.hold(life.id, until)
+        self._hold(self._random.choice(up), until)
+
+    def _hold(self, life: NodeLife, until: float) -> None:
+        """A loop reads first what has come meanwhile, and then looks at its timers."""
+        if not self._world.is_calm:
+            self._world.network.hold(life.id, until)
+            life.clock.held_until = until + TIMERS_LATER_SECONDS

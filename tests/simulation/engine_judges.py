@@ -8,6 +8,7 @@
 - A publish that was sent again is there once.
 - What was settled, and known to be, is not delivered to who asks later.
 - Of one message there are no two live leases in one term.
+- Once a node leads, no other has the leader's lease, by which messages are handed out.
 - Where a group goes by key, a message is handed out when those of its key before it are acked.
 - What nobody has settled is delivered in the end.
 - Staged writes are there as a whole, or not at all.

@@ -16,6 +16,7 @@ from flintmq.clock import Timer
 from flintmq.cluster.node import ClusterNode
 from flintmq.cluster.shard_host import ShardHost
 from flintmq.errors import Closed, StorageFailed
+from flintmq.raft.leader import Leader
 from flintmq.testing import SimulatedFileSystem
 from flintmq.testing.manual_clock import START_MS
 from flintmq.testing.simulated_filesystem import Crashed
@@ -154,6 +155,18 @@ class NodeLife:
             self.on_failed(self)
         else:
             self._step_later(is_idle=not done)
+
+    def has_lease(self) -> bool:
+        """Whether it would hand out messages now, with all ticks that are due."""
+        role = self.node.host.raft.role
+        if not isinstance(role, Leader):
+            return False
+        made = role._clock
+        role._clock += int((self.clock.monotonic() - self.node._ticked_at) / TICK_SECONDS)
+        try:
+            return self.node.host.raft.has_lease()
+        finally:
+            role._clock = made
 
     # --- the end
 

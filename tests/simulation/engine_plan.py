@@ -10,6 +10,7 @@ from flintmq.group_model import Order
 FAULTS = (
     "split",
     "one_way",
+    "forsake",
     "crash",
     "crash_leader",
     "crash_all",

@@ -159,9 +159,15 @@ class EngineWorld:
         self.note(f"node {id} hears that {leader} leads term {term}")
         if leader == id and term not in self._terms:
             self._terms.add(term)
+            self._nobody_else_has_a_lease(id)
             self.counts["elections"] += 1
             was, self._transferred_from = self._transferred_from, None
             self.counts["leadership transfers"] += was is not None and was != id
+
+    def _nobody_else_has_a_lease(self, id: int) -> None:
+        for life in self.up():
+            if life.id != id and life.node.is_leading() and life.has_lease():
+                self.broken(Violation(f"node {id} leads, and node {life.id} has a lease"))
 
     def transfer_begins(self, leader: NodeLife) -> None:
         """If it is another that leads next, while this one is up, the lead was handed over."""

@@ -413,8 +413,11 @@ class ClusterNode:
     # --- what the lines tell
 
     def receive(self, peer: int, messages: Sequence[RaftMessage]) -> None:
-        if self._host is not None:
-            self._host.receive([message for message in messages if message.sender == peer])
+        if self._host is None:
+            return
+        # Time that went by before these were heard is no part of what is promised with them.
+        self.make_good()
+        self._host.receive([message for message in messages if message.sender == peer])
 
     def receive_shipping(self, peer: int, kind: int, body: memoryview) -> None:
         if self.care is not None:
