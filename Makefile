@@ -38,7 +38,7 @@ chaos: ## a broker under every verb and many faults, and a judge
 	@scripts/chaos $(ARGS)
 
 cluster-chaos: ## three nodes under every verb, killed, paused and cut off
-	@scripts/cluster-chaos $(ARGS)
+	@scripts/chaos --cluster $(ARGS)
 
 build: ## wheel, sdist and flintmq.pyz, into dist/ (ARGS=--compiled)
 	@scripts/build $(ARGS)
