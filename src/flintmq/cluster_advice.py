@@ -88,7 +88,7 @@ def _quorum(status: ClusterStatus) -> Iterable[ClusterFinding]:
     if left < 0:
         remedy = (
             "start the nodes that are down; if a majority is lost forever: run `flintmq cluster "
-            "recover`"
+            "recover --unsafe`"
         )
         yield ClusterFinding("error", "quorum", f"{text}: nothing can be published", remedy)
     elif status.leader is None:
@@ -106,8 +106,8 @@ def _quorum(status: ClusterStatus) -> Iterable[ClusterFinding]:
         yield ClusterFinding(
             "warning",
             "spare",
-            f"{len(known)} voters may lose no more nodes than {len(known) - 1}",
-            "have 3 or 5",
+            f"with {len(known)} voters, no more nodes may fail than with {len(known) - 1}",
+            "have 3 or 5 nodes",
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal, NamedTuple, Protocol, get_args
 
 import msgspec
@@ -87,6 +88,7 @@ class PeerFigures(NamedTuple):
     is_connected: bool
     lag_entries: int | None
     """At the leader."""
+    lag_bytes: int | None
     round_trip_seconds: float | None
     clock_offset_seconds: float | None
     dropped: int
@@ -117,6 +119,9 @@ class ClusterFigures(NamedTuple):
     found_different: int
     rebuilt: int
     mended: int
+    late_ticks: int
+    fates: Mapping[str, int]
+    """Of what was proposed here."""
     commit_seconds: Histogram
     peers: list[PeerFigures]
 

@@ -211,3 +211,31 @@ async def test_timers_that_come_too_early_are_no_looks(
         await node.close()
 
     assert len(looks) == 1
+
+
+async def test_a_node_that_was_held_up_says_so_and_makes_its_ticks_good_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    network = LocalNetwork()
+    path = tmp_path / "1"
+    path.mkdir()
+    node = ClusterNode(LocalFileSystem(path), network.transport(1), node=1, founders=(1,))
+    await node.open()
+    ticks: list[float] = []
+    now = [1000.0]
+    try:
+        await until(node.is_leading, "it leads")
+        monkeypatch.setattr(node, "_arm", lambda: None)
+        monkeypatch.setattr(node._ticking, "monotonic", lambda: now[0])
+        node._ticked_at, late = now[0], node.counts.late_ticks
+        monkeypatch.setattr(node.host, "tick", lambda: ticks.append(now[0]))
+        for now[0] in (1000.15, 1000.45, 1001.25):
+            node._tick()
+    finally:
+        monkeypatch.undo()
+        await node.close()
+
+    assert ticks == [1000.15] + [1000.45] * 3 + [1001.25] * 8
+    assert node.counts.late_ticks - late == 0 + 2 + 7
+    said = [one.getMessage() for one in caplog.records if "held up" in one.getMessage()]
+    assert [text.split(":")[0] for text in said] == ["this node was held up for 0.7 s"]

@@ -48,6 +48,10 @@ async def test_leader_and_follower_show_who_leads_how_far_all_are_and_how_long_c
         others = [node for node in nodes.values() if node is not leader]
         lags = page["flintmq_raft_peer_lag_entries"].samples
         assert len(lags) == 2
+        assert len(page["flintmq_raft_peer_lag_bytes"].samples) == 2
+        assert value(page, "flintmq_raft_proposals_total", group="0", fate="applied") >= 11
+        assert value(page, "flintmq_raft_proposals_total", group="0", fate="not_done") == 0
+        assert value(page, "flintmq_cluster_late_ticks_total") >= 0
 
         assert value(page, "flintmq_topic_messages", topic="orders") == 10
         assert value(page, "flintmq_topic_published_messages_total", topic="orders") == 10

@@ -8,6 +8,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 import flintmq
@@ -44,6 +45,18 @@ async def test_a_setting_of_the_cluster_is_in_effect_whoever_leads_until_it_is_u
             "auto_create": "false",
             "topic_defaults": "max_deliveries=7",
         }
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{at.http}/api/v1") as http:
+            answer = await http.put("/cluster/settings/staged_seconds", json={"value": "90"})
+            assert answer.json()["settings"]["staged_seconds"] == "90"
+            answer = await http.put("/cluster/settings/staged_seconds", json={"value": "soon"})
+            assert answer.status_code == 400
+            assert "staged_seconds" in answer.json()["error"]["message"]
+            assert (await http.delete("/cluster/settings/staged_seconds")).status_code == 200
+            kept = (await http.get("/cluster/settings")).json()
+            assert kept["settings"] == {
+                "auto_create": "false",
+                "topic_defaults": "max_deliveries=7",
+            }
         assert leader.process is not None
         os.kill(leader.process.pid, signal.SIGHUP)  # what is read again is its own configuration
         await leader.kill()

@@ -148,3 +148,19 @@ def test_a_directory_with_other_data_is_no_founders() -> None:
     assert is_member(blank)
     with pytest.raises(InvalidRequest, match="data of a node alone"):
         found(used, FOUNDERS)
+
+
+def test_how_much_of_the_log_somebody_lacks_is_known_about() -> None:
+    disk = Disk(keep_bytes=16_000)  # so a mark stands behind every 1,000 bytes
+    for first in range(2, 102, 5):
+        disk.write(entries(first, first + 5, size=100))
+    each = (disk.storage._stored_bytes) // 100
+
+    assert disk.storage.bytes_behind(101) == 0
+    for index in (20, 50, 99):
+        assert abs(disk.storage.bytes_behind(index) - (101 - index) * each) <= 2_000
+    sizes = [disk.storage.bytes_behind(index) for index in range(1, 102)]
+    assert sizes == sorted(sizes, reverse=True)
+
+    disk.open()
+    assert disk.storage.bytes_behind(50) == 0, "what was stored before a restart is not counted"

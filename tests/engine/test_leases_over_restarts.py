@@ -69,7 +69,9 @@ async def test_a_token_from_before_settles_what_nobody_else_was_given(
     await getattr(desk, end)()
     member = await desk.join()
     assert await desk.values(member) == [], "its holder may come back"
+    assert _in_doubt(desk) == (3, 0)
     await desk.run(member.ack([(grant.token, [(0, 1)])]))
+    assert _in_doubt(desk) == (2, 1)
     await desk.clock.advance(GRACE + 1)
     await desk.run(member.ack([(grant.token, [(1, 2)])]))
 
@@ -77,6 +79,15 @@ async def test_a_token_from_before_settles_what_nobody_else_was_given(
     with pytest.raises(LeaseLost) as lost:
         await desk.run(member.ack([(grant.token, [(0, 3)])]))
     assert lost.value.offsets == [2], "what is settled is settled, and the other is another's"
+    assert _in_doubt(desk) == (0, 2)
+
+
+def _in_doubt(desk: GraceDesk) -> tuple[int, int]:
+    """Of the group: what may be asked back, and what was."""
+    figures = desk.broker.topic_figures("t")
+    assert figures is not None
+    (group,) = figures.groups
+    return group.in_doubt, group.reclaimed
 
 
 async def test_a_group_made_while_deliveries_end_is_handed_nothing(desk: GraceDesk) -> None:

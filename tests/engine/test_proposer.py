@@ -206,3 +206,16 @@ async def test_delivery_counts_wait_for_no_sync_unless_an_ack_goes_with_them() -
     story.proposer.propose_groups()
 
     assert story.log.can_wait == [True, False, False]
+
+
+def test_what_became_of_proposals_is_counted() -> None:
+    story = Story()
+    for number in range(5):
+        story.propose(number)
+    assert story.proposer.fates() == {"applied": 0, "not_done": 0, "unknown": 0}
+
+    story.proposer.committed(2)
+    story.proposer.lost(5)
+    story.proposer.unknown("the lead was lost")
+
+    assert story.proposer.fates() == {"applied": 2, "not_done": 1, "unknown": 2}

@@ -37,19 +37,24 @@ def figures_of(node: ClusterNode, peers: Peers, catalog: ClusterCatalog) -> Clus
         found_different=0 if care is None else care.checks.found,
         rebuilt=0 if care is None else care.checks.rebuilt,
         mended=0 if care is None else care.mender.mended,
+        late_ticks=counts.late_ticks,
+        fates=node.local.shard.proposer.fates(),
         commit_seconds=node.commit_seconds,
         peers=[
-            _peer(one, peers.states[one.id], status) for one in present if one.id in peers.states
+            _peer(one, peers.states[one.id], status, node)
+            for one in present
+            if one.id in peers.states
         ],
     )
 
 
-def _peer(node: NodeEntry, state: PeerState, status: Status) -> PeerFigures:
-    known = status.peers.get(node.id)
+def _peer(entry: NodeEntry, state: PeerState, status: Status, node: ClusterNode) -> PeerFigures:
+    known = status.peers.get(entry.id)
     return PeerFigures(
-        name=node.name,
+        name=entry.name,
         is_connected=state.is_connected,
         lag_entries=None if known is None else max(0, status.last_index - known.match),
+        lag_bytes=None if known is None else node.host.storage.bytes_behind(known.match),
         round_trip_seconds=None if state.round_trip_ms is None else state.round_trip_ms / 1000,
         clock_offset_seconds=None if state.clock_ms is None else state.clock_ms / 1000,
         dropped=state.dropped,

@@ -12,6 +12,7 @@ made it calls `tick`, as a test does that has no time to lose.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from random import Random
@@ -23,6 +24,7 @@ from ..engine.broker import Broker
 from ..engine.host import Host
 from ..engine.state.staging import STAGED_SECONDS, Staging
 from ..errors import Closed, FlintError, InvalidRequest
+from ..observe.logs import limited
 from ..observe.metrics import Histogram
 from ..raft import NOBODY, Membership, RaftMessage, RaftSettings, Status
 from ..raft.leader import Leader
@@ -42,8 +44,12 @@ from .shipping import BYTES_PER_SECOND
 from .storage import KEEP_BYTES, begin_blank, found, is_member
 from .transport import Transport
 
+_log = logging.getLogger(__name__)
+
 TICK_SECONDS = 0.1
 ELECTION_TICKS = 10
+LATE_TICKS = 5
+"""So many at once are worth a word: half the time after which others elect another leader."""
 TIMER_SECONDS = 0.001
 """How far off timers are: one that comes too early is not armed for no time at all."""
 HAND_OVER_SECONDS = 1.0
@@ -55,15 +61,27 @@ BrokerOf = Callable[[int], BrokerApi | None]
 it; inside one process, that node's own. None: it cannot be asked now."""
 
 
-class LeadCounts:
+class NodeCounts:
     def __init__(self) -> None:
-        self.leader_changes = self.taken = self.lost = self.transfers = 0
+        self.leader_changes = self.taken = self.lost = self.transfers = self.late_ticks = 0
 
     def changed(self, before: int, now: int, own: int) -> None:
         if before != now:
             self.leader_changes += now != NOBODY
             self.taken += now == own
             self.lost += before == own
+
+    def ticked(self, due: int, node: int) -> None:
+        """So many ticks were due at once."""
+        late = max(0, due - 1)
+        self.late_ticks += late
+        if late >= LATE_TICKS:
+            seconds = late * TICK_SECONDS
+            text = (
+                f"this node was held up for {seconds:.1f} s: other nodes may have elected a new "
+                "leader meanwhile; look for a paused or overloaded machine"
+            )
+            limited(_log, logging.WARNING, "cluster_held_up", "", text, node=node, seconds=seconds)
 
 
 class ClusterNode:
@@ -122,7 +140,7 @@ class ClusterNode:
         self.clock = ClockHealth()
         self.clocks_of_peers: Callable[[], Collection[int]] = tuple
         """How far their clocks are ahead of ours, in milliseconds."""
-        self.counts = LeadCounts()
+        self.counts = NodeCounts()
         self._listeners: list[Callable[[int, int], None]] = []
         self._told = (NOBODY, 0)
         self.care: CopyCare | None = None
@@ -386,6 +404,7 @@ class ClusterNode:
         for _ in range(min(missed, 4 * self._election_ticks)):
             self.host.tick()
         if missed:
+            self.counts.ticked(missed, self.id)
             self._look_around()
         self._ticked_at += missed * self._tick_seconds
 

@@ -205,6 +205,18 @@ class JournalStorage:
         del self._cache[:count]
         self._cache_first += count
 
+    def bytes_behind(self, index: int) -> int:
+        """About how many bytes somebody lacks who has the log up to `index`: of what was stored
+        since this node was started, and is kept."""
+        marks = [*self._marks, (self._last, self._stored_bytes)]
+        at = bisect_right(marks, index, key=lambda mark: mark[0])
+        if at == len(marks):
+            return 0
+        behind, high = marks[at]
+        before, low = marks[max(0, at - 1)]
+        between = (high - low) * (behind - index) // (behind - before) if at else 0
+        return self._stored_bytes - high + between
+
     def compact(self, checkpoint: int) -> int:
         """There is a checkpoint: behind which index the log is kept from now on."""
         kept = bisect_right(self._marks, self._stored_bytes - self._keep_bytes, key=lambda m: m[1])

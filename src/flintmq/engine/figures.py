@@ -24,6 +24,7 @@ class GroupFigures(msgspec.Struct):
     members: int = 0
     ready: int = 0
     in_flight: int = 0
+    in_doubt: int = 0
     delayed: int = 0
     waiting: int = 0
     paused: int = 0
@@ -32,6 +33,7 @@ class GroupFigures(msgspec.Struct):
     redelivered: int = 0
     acked: int = 0
     nacked: int = 0
+    reclaimed: int = 0
     leases_expired: int = 0
     dead_lettered: int = 0
     drops: Mapping[str, int] = {}
@@ -41,11 +43,13 @@ class GroupFigures(msgspec.Struct):
         self.lag += other.lag
         self.ready += other.ready
         self.in_flight += other.in_flight
+        self.in_doubt += other.in_doubt
         self.delayed += other.delayed
         self.delivered += other.delivered
         self.redelivered += other.redelivered
         self.acked += other.acked
         self.nacked += other.nacked
+        self.reclaimed += other.reclaimed
         self.leases_expired += other.leases_expired
         self.dead_lettered += other.dead_lettered
         self.oldest_age = max(self.oldest_age, other.oldest_age)

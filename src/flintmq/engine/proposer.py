@@ -98,6 +98,7 @@ class Proposer:
         self.full: StorageFull | None = None
         """Why publishers are refused; consumers go on."""
         self.applied = log.index
+        self._submitted = self._not_done = self._unknown = 0
         self._term_begun: _Wait | None = None
 
     # --- leading
@@ -168,6 +169,7 @@ class Proposer:
     ) -> None:
         index, term, size = self.log.submit(command, on_written, sync_can_wait=sync_can_wait)
         self.queued_bytes += size
+        self._submitted += 1
         self._flying.append(
             _Proposal(index, term, size, command, waiters, measures, perf_counter())
         )
@@ -350,8 +352,18 @@ class Proposer:
 
     def _fail(self, proposal: _Proposal, error: FlintError) -> None:
         self.queued_bytes -= proposal.size
+        if isinstance(error, NotLeader):
+            self._not_done += 1
+        else:
+            self._unknown += 1
         for waiter in proposal.waiters:
             waiter.failed(again(error))
+
+    def fates(self) -> dict[str, int]:
+        """What became of everything that was proposed here, but for what is on its way."""
+        heard = self._not_done + self._unknown
+        applied = self._submitted - heard - len(self._flying)
+        return {"applied": applied, "not_done": self._not_done, "unknown": self._unknown}
 
     # --- waiting
 

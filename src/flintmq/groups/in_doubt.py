@@ -122,6 +122,10 @@ class InDoubt:
         self._order.withdraw(ranges)
         self._catching_up.doubted.add_ranges(ranges)
 
+    def __len__(self) -> int:
+        """Messages whose holder has not come back yet."""
+        return sum(map(len, self._table.of_holder(NOBODY)))
+
     def clear(self) -> None:
         self.granted.clear()
         self.claimed.clear()

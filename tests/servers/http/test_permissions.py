@@ -39,6 +39,7 @@ NEEDS = {
     "cluster_finalize": "broker",
     "cluster_doctor": "broker",
     "cluster_restart_plan": "broker",
+    **dict.fromkeys(("cluster_settings", "cluster_set", "cluster_unset"), "broker"),
     "topics": "key",
     "topic": "see",
     "create_topic": "administer",
@@ -93,6 +94,7 @@ NEEDS = {
 BODIES: dict[str, Any] = {
     **{key: {"name": "a"} for key in ("cluster_remove", "cluster_transfer")},
     **{key: {"name": "a", "peer": "h:1"} for key in ("cluster_add", "cluster_replace")},
+    "cluster_set": {"value": "false"},
     **{key: {"text": "x"} for key in ("publish", "set_value", "request", "reply")},
     "reset_group": {"to": "earliest"},
     "preview_reset": {"to": "earliest"},
@@ -180,7 +182,7 @@ async def ask(
 ) -> httpx.Response:
     path = route.path.format(
         topic=topic, group="g", schedule="s", connection="999", key="k", address="0a" * 16,
-        key_id="k", letter="0",
+        key_id="k", letter="0", setting="auto_create",
     )  # fmt: skip
     if name_of(route) == "request":
         path += "?timeout=0"

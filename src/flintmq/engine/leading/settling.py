@@ -95,6 +95,8 @@ class Settling:
                 all_lost += lost
             if others:
                 mine, lost = queue.nack(token, others, due_ms)
+                if token < queue.in_doubt.led_from:
+                    self._group.counter["reclaimed"] += count_in(mine)
                 self._group.picking.suspects.remove_ranges(mine)  # whoever nacks it has survived it
                 given_back += mine
                 nacked += count_in(mine)
@@ -194,12 +196,14 @@ class Settling:
         self.note_recalled()
 
     def _finish(self, leases: Sequence[Lease]) -> tuple[Ranges, list[Lease]]:
-        finish = self._queue.finish
+        finish, led_from = self._queue.finish, self._queue.in_doubt.led_from
         all_mine: Ranges = []
         all_lost: list[Lease] = []
         for token, ranges in leases:
             mine, lost = finish(token, ranges)
             all_mine += mine
+            if token < led_from:
+                self._group.counter["reclaimed"] += count_in(mine)
             if lost:
                 all_lost.append((token, lost))
         if self._queue.in_doubt.claimed:

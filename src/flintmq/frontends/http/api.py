@@ -144,6 +144,12 @@ ROUTES: tuple[ApiRoute, ...] = (
              BROKER, Examination, cluster.cluster_doctor),
     ApiRoute("GET", "/cluster/restart-plan", "In which order to restart the nodes.",
              BROKER, RestartPlan, cluster.cluster_restart_plan),
+    ApiRoute("GET", "/cluster/settings", "Settings that the cluster keeps for all of its nodes.",
+             BROKER, cluster.KeptSettings, cluster.cluster_settings),
+    ApiRoute("PUT", "/cluster/settings/{setting}", "Set something for all nodes of the cluster.",
+             BROKER, cluster.KeptSettings, cluster.cluster_set, body=cluster.SettingValue),
+    ApiRoute("DELETE", "/cluster/settings/{setting}", "Return to each node's own configuration.",
+             BROKER, models.Done, cluster.cluster_unset),
 
     ApiRoute("GET", "/topics", "Topics by pattern, paginated, optionally with statistics.",
              ANY_KEY, models.Topics, handlers.topics, query=models.TopicsQuery),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from ...cluster_advice import Examination, RestartPlan, examine, restart_steps
 from ...cluster_model import ClusterApi, ClusterStatus
+from ...config.shared import KIND, parsed
 from .desk import ApiCall, Desk
 from .faults import HttpRefusal
+from .models import Done
 from .shown import Model
 
 
@@ -56,3 +58,37 @@ async def cluster_doctor(desk: Desk, call: ApiCall) -> Examination:
 async def cluster_restart_plan(desk: Desk, call: ApiCall) -> RestartPlan:
     status = await _cluster(desk).ask("status")
     return RestartPlan(status.cluster, restart_steps(status))
+
+
+class KeptSettings(Model):
+    settings: dict[str, str]
+    """Those that the cluster keeps. Others are as each node was started."""
+
+
+class SettingValue(Model):
+    value: str
+    """As in an environment variable."""
+
+
+async def cluster_settings(desk: Desk, call: ApiCall) -> KeptSettings:
+    _cluster(desk)
+    return await _settings(desk)
+
+
+async def cluster_set(desk: Desk, call: ApiCall) -> KeptSettings:
+    _cluster(desk)
+    name, value = call.path["setting"], call.body.value
+    parsed(name, value)
+    await desk.broker.define(KIND, "", name, value.encode())
+    return await _settings(desk)
+
+
+async def cluster_unset(desk: Desk, call: ApiCall) -> Done:
+    _cluster(desk)
+    await desk.broker.define(KIND, "", call.path["setting"], None)
+    return Done()
+
+
+async def _settings(desk: Desk) -> KeptSettings:
+    found = await desk.broker.definitions(KIND, "")
+    return KeptSettings(settings={one.name: one.value.decode() for one in found})

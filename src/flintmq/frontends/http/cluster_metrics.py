@@ -47,6 +47,9 @@ CLUSTER = families(
      "How often the state of this node was replaced by a copy of the leader's.", "rebuilt"),
     ("flintmq_cluster_mended_messages_total",
      "Messages that the disk of this node had damaged, and that were got from another.", "mended"),
+    ("flintmq_cluster_late_ticks_total",
+     "Ticks of 0.1 s that this node missed because its process was held up, and made good.",
+     "late_ticks"),
 ) + families(
     ("peer",),
     ("flintmq_cluster_peer_connected", "1 while this node has a connection to that one.",
@@ -78,6 +81,16 @@ CLUSTER = families(
     ("flintmq_raft_peer_lag_entries", "At the leader: entries that a node has not stored yet.",
      lambda f: {(0, peer.name): peer.lag_entries
                 for peer in f.peers if peer.lag_entries is not None}),
+    ("flintmq_raft_peer_lag_bytes",
+     "At the leader: about how many bytes of the log a node has not stored yet.",
+     lambda f: {(0, peer.name): peer.lag_bytes
+                for peer in f.peers if peer.lag_bytes is not None}),
+) + families(
+    ("group", "fate"),
+    ("flintmq_raft_proposals_total",
+     "What became of what this node proposed: applied, not_done (lost with the lead, sent again by "
+     "clients) or unknown.",
+     lambda f: {(0, fate): count for fate, count in f.fates.items()}),
 ) + families(
     (),
     ("flintmq_raft_commit_seconds",

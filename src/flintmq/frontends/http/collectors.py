@@ -281,6 +281,9 @@ QUEUE = CURSOR + families(
     ("topic", "group"),
     ("flintmq_group_pending_messages", "Messages ready to be delivered.", "ready"),
     ("flintmq_group_in_flight_messages", "Messages leased to consumers.", "in_flight"),
+    ("flintmq_group_in_doubt_messages",
+     "Messages in work when this node began to lead, or was started: their consumers may come back "
+     "for grace_seconds.", "in_doubt"),
     ("flintmq_group_delayed_messages", "Messages waiting for their delivery time.", "delayed"),
     ("flintmq_group_oldest_age_seconds", "Age of the oldest unsettled message; 0 if there is none.",
      "oldest_age"),
@@ -290,6 +293,9 @@ QUEUE = CURSOR + families(
     ("flintmq_group_redelivered_messages_total", "Messages delivered again.", "redelivered"),
     ("flintmq_group_acked_messages_total", "Messages acknowledged by members.", "acked"),
     ("flintmq_group_nacked_messages_total", "Messages returned by members (nack).", "nacked"),
+    ("flintmq_group_reclaimed_messages_total",
+     "Messages settled by consumers that got them before this node began to lead, or was started.",
+     "reclaimed"),
     ("flintmq_group_expired_leases_total", "Expired leases.", "leases_expired"),
     ("flintmq_group_dead_letters_total", "Messages that became dead letters.", "dead_lettered"),
 )

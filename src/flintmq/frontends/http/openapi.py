@@ -44,6 +44,7 @@ PARAMETERS = {
     "address": "The `reply-to` of a request.",
     "key_id": "The id of a key.",
     "letter": "The id of a dead letter.",
+    "setting": "A setting that clusters keep, such as auto_create.",
 }
 
 
