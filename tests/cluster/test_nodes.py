@@ -57,6 +57,27 @@ async def test_what_was_acknowledged_survives_the_loss_of_who_led(cluster: Clust
     assert (await publish(second.broker, b"20")).offset == 20
 
 
+async def test_a_topic_in_memory_is_there_and_empty_whoever_leads_next(cluster: Cluster) -> None:
+    leader = await cluster.led()
+    await leader.broker.create_topic("orders", {"storage": "memory"})
+    other = next(node for node in cluster.nodes.values() if node is not leader)
+    assert (await publish(other.broker, b"0", b"1")).durability == "memory"
+    assert await values(other.broker) == [b"0", b"1"]
+
+    cluster.network.cut_off(leader.id)
+    await cluster.until(lambda: not leader.is_leading(), "it has given up")
+    cluster.network.heal()
+    second = await cluster.led()
+
+    for node in cluster.nodes.values():
+        assert await values(node.broker) == []
+    assert (await publish(second.broker, b"2")).offset == 0
+    third = next(node for node in cluster.nodes.values() if node is not second)
+    second.hand_over(third.id)
+    await cluster.until(third.is_leading, "it leads next")
+    assert await values(second.broker) == []
+
+
 async def test_a_node_that_was_killed_catches_up_and_holds_the_same(cluster: Cluster) -> None:
     await publish((await cluster.led()).broker, b"before")
     gone = await cluster.kill_leader()

@@ -166,7 +166,8 @@ class NodeLead:
         return NotLeader(self._node.id, leader, known if leader != self._node.id else [])
 
     def map(self) -> ClusterMap:
-        return ClusterMap(b"c" * 16, [], [MapGroup(0, self._node.leader(), 1, [1, 2, 3])])
+        group = MapGroup(0, self._node.leader(), self._node.host.term, [1, 2, 3])
+        return ClusterMap(b"c" * 16, [], [group])
 
     def _changed(self, leader: int, term: int) -> None:
         was_ready, self.is_ready = self.is_ready, False

@@ -10,7 +10,7 @@ import pytest
 
 import flintmq
 from flintmq.engine.broker import Broker
-from flintmq.errors import Disconnected, NotLeader
+from flintmq.errors import Disconnected, NotLeader, TopicDeleted
 from flintmq.net.remote.address import Address, shown
 from flintmq.net.remote.broker import RemoteBroker
 from flintmq.net.remote.dialing import Dialer
@@ -25,12 +25,13 @@ class TwoNodes:
     """Says who leads: 1, 2, or nobody."""
 
     def __init__(self) -> None:
-        self.leader = 1
+        self.leader = self.term = 1
         self.servers: dict[int, NativeServer] = {}
         self.addresses: dict[int, str] = {}
 
     def lead(self, leader: int) -> None:
         before, self.leader = self.leader, leader
+        self.term += 1
         if before != leader and before:
             self.servers[before].send_away(self.error(before))
 
@@ -54,7 +55,9 @@ class KnownLeader:
 
     def map(self) -> ClusterMap:
         known = [MapNode(id, str(id), [at]) for id, at in self._nodes.addresses.items()]
-        return ClusterMap(b"c" * 16, known, [MapGroup(0, self._nodes.leader, 1, [1, 2])])
+        return ClusterMap(
+            b"c" * 16, known, [MapGroup(0, self._nodes.leader, self._nodes.term, [1, 2])]
+        )
 
 
 @asynccontextmanager
@@ -136,6 +139,21 @@ async def test_messages_in_work_stay_with_their_consumer() -> None:
 
         assert [one.decode() for one in deliveries] == [0, 1]
         assert [one.decode() for one in rest] == [2, 3]
+
+
+async def test_a_topic_in_memory_is_another_one_in_each_term() -> None:
+    """It is empty then, also where the same node leads again: who went on behind what it had read
+    would pass over what is published from now on."""
+    async with two_nodes() as nodes, flintmq.connect(nodes.url(1, 2)) as mq:
+        await mq.create_topic("t", storage="memory")
+        await mq.publish("t", 0)
+        reader = mq.reader("t", start="earliest")
+        async with reader:
+            assert (await reader.read()).decode() == 0
+            nodes.lead(0)
+            nodes.lead(1)
+            with pytest.raises(TopicDeleted):
+                await reader.read(timeout=10)
 
 
 async def test_without_a_leader_a_client_waits_until_there_is_one() -> None:

@@ -42,6 +42,7 @@ SESSION_BYTES = 16
 HANDSHAKES_SECONDS = 0.002
 """What TLS handshakes may take of one turn of the loop."""
 MEMORY_BITS = 62
+TERM_BITS = 40
 _memories: WeakKeyDictionary[BrokerApi, int] = WeakKeyDictionary()
 """A number for what each broker has in memory, which no other has."""
 
@@ -252,6 +253,8 @@ class NativeServer(Listener[ServerConnection]):
     def lasting(self, id: int, storage: str) -> int:
         if storage == "durable":
             return id
+        if self.leadership is not None:  # with who leads: it ends also where the same leads again
+            return (self.leadership.map().groups[0].term << TERM_BITS) + id
         return _memories.setdefault(self.broker, secrets.randbits(MEMORY_BITS)) + id
 
     def forget(self, session: Session) -> None:
