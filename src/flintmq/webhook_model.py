@@ -163,6 +163,9 @@ def check_url(url: str) -> None:
     try:
         parts = urlsplit(url)
         port = parts.port
+        (parts.hostname or "").encode("idna")  # as it will be looked up
+    except UnicodeError:
+        raise InvalidRequest(f"{url!r} is not a URL: its host is no name of a host") from None
     except ValueError as error:
         raise InvalidRequest(f"{url!r} is not a URL: {error}") from None
     if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:

@@ -35,6 +35,10 @@ def test_a_plain_topic_and_wrong_usage_say_what_to_do(shell: Shell) -> None:
     shell("pub", "orders", "x")
     code, _, err = shell("table", "orders", "--set", "k=v")
     assert code == 1
-    assert "flintmq topic set orders --compact key" in err
+    assert "`flintmq topic edit orders --compact key`" in err
+    for looking in (("table", "orders"), ("sub", "orders", "--last-per-key")):
+        assert "`flintmq topic edit orders --compact key`" in shell(*looking)[2]
+    assert shell("topic", "edit", "orders", "--compact", "key")[0] == 0
+    assert "`flintmq table none --set KEY=VALUE` creates it" in shell("table", "none")[2]
     assert shell("table", "prices", "--set", "k")[0] == 2
     assert shell("table", "prices", "k", "--set", "k=v")[0] == 2

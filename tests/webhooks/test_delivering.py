@@ -20,12 +20,14 @@ from flintmq.engine.broker import Broker
 from flintmq.testing import ManualClock
 from flintmq.webhook_model import WebhookState
 from flintmq.webhooks import delivering
+from flintmq.webhooks.judging import Verdict
 from flintmq.webhooks.request import signature
 from flintmq.webhooks.running import WebhookRunner
 
 from .targets import OK, Got, answer, target
 
 LOOPBACK = (ip_network("127.0.0.0/8"),)
+SWITCHING = b"HTTP/1.1 101 Switching\r\nconnection: upgrade\r\nupgrade: h2c\r\n\r\nx"
 
 
 @pytest.fixture(autouse=True)
@@ -172,8 +174,9 @@ async def test_a_target_that_is_gone_pauses_its_webhook() -> None:
         (b"ssh-2.0 hello\r\n\r\n", "did not answer in HTTP"),
         (b"HTTP/1.1 200 OK\r\nx: " + b"y" * 300_000, "did not answer in HTTP"),
         (answer(302, b"", "location: http://127.0.0.1:1/"), "redirects to http://127.0.0.1:1/"),
+        (SWITCHING, "did not answer in HTTP"),
     ],
-    ids=["silence", "hung up", "another protocol", "an endless head", "a redirect"],
+    ids=["silence", "hung up", "another protocol", "an endless head", "a redirect", "an upgrade"],
 )
 async def test_what_is_no_good_answer_is_a_failure_of_the_message(
     said: bytes | None, why: str
@@ -184,6 +187,24 @@ async def test_what_is_no_good_answer_is_a_failure_of_the_message(
         await state_when(mq, dead=1)
         [letter] = await mq.dead_letters("orders", "hook")
         assert why in letter.reason
+
+
+async def test_a_fault_of_our_own_is_told_and_ends_no_delivery(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def faulty(*_: object) -> Verdict:
+        raise ZeroDivisionError("at work")
+
+    clock = ManualClock()
+    async with running(clock=clock) as mq, target() as there:
+        await webhook(mq, there.url, concurrency=1)
+        with monkeypatch.context() as patch:
+            patch.setattr(delivering, "judged", faulty)
+            await mq.publish("orders", b"x")
+            await state_when(mq, last_error="at work")
+        await clock.advance(60)  # the lease ends, and the message is offered again
+        await state_when(mq, delivered=1)
+        assert [got.headers["x-flint-delivery-count"] for got in there.got] == ["1", "2"]
 
 
 async def test_of_an_answer_of_10_gb_only_the_status_is_read() -> None:

@@ -41,6 +41,7 @@ def test_new_secrets_are_valid_and_differ() -> None:
         "127.0.0.1", "10.1.2.3", "172.16.0.1", "192.168.1.1", "169.254.169.254", "0.0.0.0",
         "100.64.0.1", "224.0.0.1", "255.255.255.255", "::1", "::", "fe80::1", "fc00::1",
         "::ffff:127.0.0.1", "64:ff9b::7f00:1", "2002:7f00:1::", "ff02::1",
+        "::7f00:1", "fec0::1", "64:ff9b:1::7f00:1",
     ],
 )  # fmt: skip
 def test_addresses_that_are_not_public_are_refused_unless_allowed(address: str) -> None:
@@ -59,7 +60,8 @@ def test_public_addresses_may_be_reached(address: str) -> None:
     [
         "", "example.com/hook", "ftp://example.com", "https://", "http://user:pass@example.com/",
         "https://example.com/a b", "https://example.com:0/", "https://example.com:99999/", "http://[::1",
-        "https://exam\nple.com/", "https://bücher.example/",
+        "https://exam\nple.com/", "https://bücher.example/", "https://a..example/",
+        f"https://{'a' * 64}.example/",
     ],
 )  # fmt: skip
 def test_what_is_no_url_of_a_target_is_refused(url: str) -> None:
@@ -115,6 +117,7 @@ def test_a_status_says_what_becomes_of_the_message(status: int, fate: Fate) -> N
     [
         (None, None), ("3", 3.0), ("0.5", 0.5), ("-3", 0.0), ("1e9", 3600.0), ("nan", None),
         ("soon", None), ("Thu, 01 Jan 1970 00:01:00 GMT", 50.0), ("Thu, 99 Jan", None),
+        (f"Thu, 01 Jan 1970 00:01:00 +{'9' * 20}", None),
     ],
 )  # fmt: skip
 def test_retry_after_is_seconds_or_a_date_and_bounded(

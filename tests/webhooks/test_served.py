@@ -35,7 +35,7 @@ async def test_the_command_line_adds_lists_tests_pauses_and_removes(tmp_path: Pa
     try:
         async with flintmq.connect(url) as mq, target() as there:
             await mq.create_topic("orders")
-            code, said = await flint("add", "orders", "crm", there.url, "--header", "x-a=1")
+            code, said = await flint("add", "orders", "crm", there.url, "--header", "x-a: 1")
             assert code == 0
             assert "Secret: whsec_" in said
             await mq.publish("orders", b"x")

@@ -189,7 +189,7 @@ def _header(text: str) -> tuple[str, str]:
     name, colon, value = text.partition(":")
     if not colon or not name:
         raise click.UsageError(f"a header must be NAME:VALUE, not {text!r}")
-    return name, value
+    return name.strip(), value.strip()
 
 
 def _messages(

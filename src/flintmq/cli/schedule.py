@@ -13,6 +13,7 @@ from .command_group import CommandGroup
 from .connecting import Target, server_options
 from .look import print_table
 from .names import TOPIC
+from .pub import header_map
 from .shared import confirm, hint, output_option, show, yes_option
 
 
@@ -44,7 +45,7 @@ def command() -> None:
 @click.option("--key", help="Key of the messages.")
 @click.option("--priority", type=int, help="Priority of the messages, 0 to 7.")
 @click.option(
-    "--header", "headers", multiple=True, metavar="NAME=VALUE", help="Add a header. Repeatable."
+    "--header", "headers", multiple=True, metavar="NAME:VALUE", help="Add a header. Repeatable."
 )
 @click.option("--replace", is_flag=True, help="Change the schedule if there is one.")
 @output_option
@@ -70,8 +71,7 @@ def add(
     """
     chosen: ScheduleKeywords = {name: value for name, value in said.items() if value is not None}  # type: ignore[assignment]
     if headers:
-        pairs = [header.partition("=") for header in headers]
-        chosen["headers"] = {name.strip(): value.strip() for name, _, value in pairs}
+        chosen["headers"] = header_map(headers)
 
     async def work(mq: Client) -> Schedule:
         return await mq.create_schedule(name, topic, value.encode(), replace=replace, **chosen)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -20,6 +21,7 @@ from .envelope import envelope
 from .exit_codes import FAILED
 from .look import print_table
 from .names import TOPIC
+from .remedies import edit_to_table
 from .shared import hint, output_option
 from .values import for_people
 
@@ -96,9 +98,7 @@ async def _change(
         with suppress(TopicExists):
             await mq.create_topic(topic, compact="key")
     if not is_table:
-        raise InvalidRequest(
-            f"topic {topic!r} keeps every message: `flintmq topic set {topic} --compact key` first"
-        )
+        raise InvalidRequest(f"topic {topic!r} keeps every message: `{edit_to_table(topic)}` first")
     for key, value in changes:
         row = BatchBuilder()  # as it was typed, whatever the format of the topic
         row.append_row(value, key=key)
@@ -116,9 +116,14 @@ async def _show(
     """Print what is there, then what follows. Which keys are missing."""
     expression = " or ".join(f"key == {key!r}" for key in keys) or None
     found: dict[Key, Message] = {}
-    async with mq.reader(
-        topic, start="last_per_key", filter=expression, auto_create=False
-    ) as reader:
+    try:
+        opened = await mq.reader(topic, start="last_per_key", filter=expression, auto_create=False)
+    except TopicNotFound:
+        raise InvalidRequest(
+            f"topic {topic!r} does not exist; `flintmq table {shlex.quote(topic)} --set KEY=VALUE` "
+            "creates it"
+        ) from None
+    async with opened as reader:
         while rows := await reader.read_batch(ROWS_AT_ONCE, timeout=0):
             for message in rows:
                 if message.key is not None:

@@ -13,6 +13,7 @@ from .connecting import Target, server_options
 from .exit_codes import FAILED
 from .look import print_table
 from .names import GROUP, TOPIC
+from .pub import header_map
 from .shared import confirm, hint, output_option, show, yes_option
 
 
@@ -35,7 +36,7 @@ def command() -> None:
 @click.argument("url")
 @click.option("--secret", metavar="WHSEC", help="Secret that signs requests. Default: a new one.")
 @click.option(
-    "--header", "headers", multiple=True, metavar="NAME=VALUE", help="Send a header. Repeatable."
+    "--header", "headers", multiple=True, metavar="NAME:VALUE", help="Send a header. Repeatable."
 )
 @click.option("--concurrency", type=int, default=4, show_default=True, help="Requests in flight.")
 @click.option("--rate", type=float, metavar="N", help="Maximum requests per second.")
@@ -44,6 +45,12 @@ def command() -> None:
 )
 @click.option(
     "--retries", type=int, metavar="N", help="Retries of a message. Default: by max_deliveries."
+)
+@click.option(
+    "--backoff", type=float, default=1.0, show_default=True, help="Seconds before the first retry."
+)
+@click.option(
+    "--backoff-max", type=float, default=300.0, show_default=True, help="Seconds at most."
 )
 @click.option("--order", type=click.Choice(["priority", "key", "log"]), help="Order of the group.")
 @click.option("--filter", metavar="EXPRESSION", help="Send only messages that pass.")
@@ -75,8 +82,7 @@ def add(
     """
     chosen: WebhookKeywords = {name: value for name, value in said.items() if value is not None}  # type: ignore[assignment]
     if headers:
-        pairs = [header.partition("=") for header in headers]
-        chosen["headers"] = {name.strip(): value.strip() for name, _, value in pairs}
+        chosen["headers"] = header_map(headers)
 
     async def work(mq: Client) -> Webhook:
         return await mq.create_webhook(

@@ -34,7 +34,10 @@ def may_be_reached(address: IpAddress, allowed: Sequence[IpNetwork]) -> bool:
     address = _meant(address)
     if any(address.version == network.version and address in network for network in allowed):
         return True
-    return address.is_global and not address.is_multicast
+    is_special = address.is_multicast or address.is_reserved
+    if isinstance(address, IPv6Address):
+        is_special = is_special or address.is_site_local
+    return address.is_global and not is_special
 
 
 def _meant(address: IpAddress) -> IpAddress:

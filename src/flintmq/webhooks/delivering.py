@@ -16,8 +16,6 @@ from random import uniform
 from time import perf_counter
 from typing import Any
 
-import httptools
-
 from ..client.client import Client
 from ..client.delivery import Deliveries, Delivery
 from ..client.grips import RELEASE
@@ -31,7 +29,7 @@ from ..rows import Message
 from ..webhook_model import Webhook, WebhookAnswer, WebhookState
 from .addresses import AddressRefused, IpNetwork
 from .judging import Fate, Verdict, judged
-from .posting import AnswerTooLong, PostTarget, TargetUnreachable
+from .posting import NoHttpAnswer, PostTarget, TargetUnreachable
 from .request import headers_of, id_of
 
 _log = logging.getLogger(__name__)
@@ -90,7 +88,7 @@ class WebhookDelivery:
             url=webhook.url,
             condition="down" if self._failures else "delivering",
             delivered=self._delivered.total,
-            per_second=self._delivered.per_second(self._mq.clock.now_ms()),
+            per_second=round(self._delivered.per_second(self._mq.clock.now_ms()), 1),
             retried=self.retried,
             dead=self.dead,
             in_flight=self.in_flight,
@@ -114,14 +112,15 @@ class WebhookDelivery:
             except (TopicNotFound, GroupNotFound, NotLeader, Closed) as error:
                 self._last_error = str(error)
                 await pause(self._mq.clock, AGAIN_SECONDS)  # until whoever runs us has heard, too
-            except FlintError as error:
-                self._last_error = str(error)
+            except Exception as error:  # also for an internal one: messages must not wait for ever
+                self._last_error = str(error) or type(error).__name__
                 limited(
                     _log,
                     logging.WARNING,
                     "webhook_failed",
                     self._name,
-                    f"webhook {self._name} failed: {error}",
+                    f"webhook {self._name} failed: {self._last_error}",
+                    exc_info=None if isinstance(error, FlintError) else error,
                     **self._facts,
                 )
                 await pause(self._mq.clock, AGAIN_SECONDS)
@@ -199,7 +198,7 @@ class WebhookDelivery:
             return Verdict(Fate.FAILED, f"no answer within {timeout:g} s")
         except (EOFError, OSError):
             return Verdict(Fate.FAILED, "the target closed the connection without an answer")
-        except (httptools.HttpParserError, AnswerTooLong):
+        except NoHttpAnswer:
             return Verdict(Fate.FAILED, "the target did not answer in HTTP")
         except (TargetUnreachable, AddressRefused) as error:
             return Verdict(Fate.DOWN, str(error))

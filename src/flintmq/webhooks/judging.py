@@ -61,7 +61,7 @@ def retry_after(value: str | None, now_ms: int) -> float | None:
     except ValueError:
         try:
             wanted = parsedate_to_datetime(value).timestamp() - now_ms / 1000
-        except ValueError:
+        except (ValueError, OverflowError):
             return None
     if wanted != wanted:
         return None

@@ -36,8 +36,8 @@ class TargetUnreachable(Exception):
     """There is no connection, or no secure one: nothing was sent."""
 
 
-class AnswerTooLong(Exception):
-    """The head of an answer does not end."""
+class NoHttpAnswer(Exception):
+    """What came is not HTTP, or goes on in another protocol, or its head does not end."""
 
 
 class _Parsed:
@@ -87,8 +87,7 @@ class PostTarget:
 
     async def post(self, headers: list[tuple[str, str]], body: bytes, seconds: float) -> HttpAnswer:
         """The answer. Where there is none, raises AddressRefused or TargetUnreachable; or, once the
-        request is on its way, TimeoutError after `seconds`, OSError, EOFError, AnswerTooLong or
-        httptools.HttpParserError."""
+        request is on its way, TimeoutError after `seconds`, OSError, EOFError or NoHttpAnswer."""
         data = request_bytes(self._path, self._shown_host, headers, body)
         if self._idle:
             line = self._idle.pop()
@@ -109,7 +108,7 @@ class PostTarget:
                 return await self._open(addresses[-1], name)
         except TimeoutError:
             raise TargetUnreachable(f"no connection within {CONNECT_SECONDS:g} s") from None
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # a name may be none that can be looked up
             raise TargetUnreachable(str(error) or type(error).__name__) from None
 
     async def _open(self, address: str, name: str | None) -> _Line:
@@ -135,9 +134,11 @@ class PostTarget:
             except (TimeoutError, ConnectionError):
                 if not found.has_head:
                     raise
+            except (httptools.HttpParserError, httptools.HttpParserUpgrade):
+                raise NoHttpAnswer from None
             if not found.has_head:
                 if read >= ANSWER_BYTES_MAX:
-                    raise AnswerTooLong
+                    raise NoHttpAnswer
                 raise EOFError("the connection was closed without an answer")
             is_kept = found.is_whole and found.parser.should_keep_alive()
             return found.answer()

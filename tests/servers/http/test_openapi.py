@@ -67,6 +67,15 @@ def test_every_schema_in_it_is_one() -> None:
         ), name
 
 
+def test_what_headers_may_say_is_in_it() -> None:
+    def headers(path: str, method: str) -> set[str]:
+        parameters = DOCUMENT["paths"][f"/api/v1/topics/{{topic}}/{path}"][method]["parameters"]
+        return {one["name"].lower() for one in parameters if one["in"] == "header"}
+
+    assert {"idempotency-key", "x-flint-key", "x-flint-ttl"} <= headers("messages", "post")
+    assert headers("stream", "get") == {"last-event-id"}
+
+
 @pytest.mark.slow
 def test_it_is_an_openapi_document() -> None:
     assert DOCUMENT["openapi"].startswith("3.1.")

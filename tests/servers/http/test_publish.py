@@ -94,7 +94,7 @@ async def test_a_value_that_is_no_envelope_hears_how_it_would_be_one(call: Calle
         assert answer.status_code == 400
         assert '{"json": {"id": 42}' in answer.json()["error"]["message"]
     answer = await post(call, b"x", "text/plain", x_flint_colour="red")
-    assert answer.json()["error"]["message"].endswith("there is no X-Flint-colour")
+    assert answer.json()["error"]["message"].endswith("there is no x-flint-colour")
 
 
 @pytest.mark.parametrize(

@@ -90,6 +90,18 @@ async def test_a_live_stream_has_what_is_published_from_now_on(served: Served) -
     assert served.running.server.pages.waiting == 0
 
 
+@pytest.mark.parametrize("query", ["", "start=0", "group=g&ack=auto"])
+async def test_a_stream_ends_behind_so_many_messages_and_no_later(
+    served: Served, query: str
+) -> None:
+    await served.mq.create_topic("orders")
+    async with events(served.running, f"limit=2&{query}") as stream:
+        await served.streams(1)
+        await served.mq.publish_batch("orders", [b"a", b"b", b"c"])
+        assert await stream.values(2) == ["a", "b"]
+        assert await stream.next() is None
+
+
 async def test_a_pattern_is_streamed_live(served: Served) -> None:
     async with events(served.running, path="/api/v1/topics/orders.%3E/stream") as stream:
         await served.streams(1)
@@ -338,10 +350,16 @@ async def test_messages_of_a_group_are_acknowledged_one_by_one(served: Served) -
         await socket.send(json.dumps({"reject": [b["lease"], c["lease"]], "reason": "no"}))
         replies = [await text(socket), await text(socket)]
         assert {"settled": [b["lease"], c["lease"]]} in replies
+        (d,) = [one for one in replies if "value" in one]
         await socket.send("nonsense")
         assert (await text(socket))["error"]["kind"] == "InvalidRequest"
         await socket.send(json.dumps({"ack": "0.9.9"}))
         assert (await text(socket))["lost"] == ["0.9.9"]
+        for wrong in ({"nack": d["lease"], "delay": "soon"}, {"extend": d["lease"], "lease": 0},
+                      {"reject": d["lease"], "reason": 5}, {"ack": None}):  # fmt: skip
+            await socket.send(json.dumps(wrong))
+            said = await text(socket)
+            assert (said["error"]["kind"], "lost" in said) == ("InvalidRequest", False)
     # What was out goes back at once.
     await served.streams(0)
     (d,) = await served.mq.poll("orders", "g", wait=60)

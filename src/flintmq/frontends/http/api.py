@@ -81,6 +81,8 @@ class ApiRoute(NamedTuple):
     status: int = 200
     contents: Mapping[str, Any] = {}
     """Of a handler that reads the body itself, by content type. Others take JSON."""
+    headers: Any = NoQuery
+    """What headers may say."""
     media: str = "application/json"
     """The content type of its answer; `text/event-stream` may be a WebSocket as well."""
     responses: tuple[Any, ...] = ()
@@ -173,25 +175,26 @@ ROUTES: tuple[ApiRoute, ...] = (
                  outgoing.CLOUD_EVENT: models.CloudEvent,
                  outgoing.CLOUD_EVENTS: list[models.CloudEvent],
                  "*/*": bytes,
-             }, responses=(models.Receipts,)),
+             }, headers=models.PublishHeaders, responses=(models.Receipts,)),
 
     ApiRoute("GET", f"{_TOPIC}/table", "The last value of every key, paginated.",
              CONSUME, models.TablePage, tables.table, query=models.TableQuery),
     ApiRoute("GET", f"{_TOPIC}/table/{{key}}", "The last value of a key.",
              CONSUME, models.Message, tables.table_value),
     ApiRoute("PUT", f"{_TOPIC}/table/{{key}}", "Set the value of a key: publish it.",
-             PUBLISH, models.Receipt, tables.set_value, contents=_ONE_MESSAGE),
+             PUBLISH, models.Receipt, tables.set_value, contents=_ONE_MESSAGE,
+             headers=models.PublishHeaders),
     ApiRoute("DELETE", f"{_TOPIC}/table/{{key}}", "Delete a key: publish a tombstone.",
              PUBLISH, models.Receipt, tables.delete_value),
     ApiRoute("POST", f"{_TOPIC}/request", "Send a request and return the first reply.",
              PUBLISH, models.Message, asking.request, query=models.RequestQuery,
-             contents=_ONE_MESSAGE),
+             contents=_ONE_MESSAGE, headers=models.RawOptions),
     ApiRoute("POST", "/replies/{address}", "Reply to a request, at its `reply-to`.",
              ADDRESS, models.Replied, asking.reply, contents=_ONE_MESSAGE),
 
     ApiRoute("GET", f"{_TOPIC}/stream", "Messages as they come: SSE, or a WebSocket.",
              STREAM, models.Streamed, streams.stream, query=models.StreamQuery,
-             media="text/event-stream"),
+             headers=models.StreamHeaders, media="text/event-stream"),
 
     ApiRoute("GET", f"{_TOPIC}/groups", "The groups of a topic.",
              LOOK, models.Groups, handlers.groups),

@@ -10,7 +10,7 @@ from . import models, views
 from .consuming import unless_gone
 from .desk import ApiCall, Desk
 from .outgoing import JSON
-from .publishing import format_for, read_row
+from .publishing import format_for, partition_of, read_row
 
 
 async def request(desk: Desk, call: ApiCall) -> models.Message:
@@ -24,6 +24,9 @@ async def request(desk: Desk, call: ApiCall) -> models.Message:
         key=row.key,
         headers=row.headers,
         priority=row.priority,
+        ttl=row.ttl,
+        delay=row.delay,
+        partition=partition_of(row.once),
         content_type=row.content_type,
         format=format_for(desk, topic, row),
         auto_create=row.once.auto_create,

@@ -354,6 +354,40 @@ class Publish(Asked):
     """How long to wait if the topic is full."""
 
 
+def _header(field: str) -> str:
+    return "x-flint-" + field.replace("_", "-")
+
+
+class RawOptions(Asked, rename=_header):
+    """What headers of HTTP may say of a raw body."""
+
+    priority: Priority = 0
+    ttl: TimeToLive | None = None
+    delay: Delay | None = None
+    partition: Number | None = None
+    qos: Qos = 1
+    auto_create: bool = True
+    timeout: PublishTimeout = 5.0
+
+
+class PublishHeaders(RawOptions):
+    """With one of these, but for the last three, the body is the value itself.
+    `X-Flint-Header-NAME` is a header of the message."""
+
+    key: str | None = None
+    """The key of the message."""
+    producer: str | None = None
+    """Together with `X-Flint-Sequence`, makes a repeated publish safe: it is stored once."""
+    sequence: Number | None = None
+    idempotency_key: str | None = msgspec.field(default=None, name="Idempotency-Key")
+    """Of your choice: a request that is repeated with the same one is stored once."""
+
+
+class StreamHeaders(Asked):
+    last_event_id: str | None = msgspec.field(default=None, name="Last-Event-ID")
+    """Resume behind the message with this id; a browser's EventSource sends it by itself."""
+
+
 @shows(model.Receipt, first=("topic", "partition"), without=("parts",))
 class Receipt(Model):
     offset: Number | None
@@ -480,6 +514,19 @@ class Extend(Asked):
     leases: Leases
     lease: Lease = group_model.LEASE_SECONDS
     """Seconds from now until the leases end."""
+
+
+class StreamSettle(Asked):
+    """What a client sends over the WebSocket of a group: one of the verbs, with a lease or more."""
+
+    ack: str | Leases | None = None
+    nack: str | Leases | None = None
+    reject: str | Leases | None = None
+    extend: str | Leases | None = None
+    delay: Delay = 0.0
+    reason: str = "rejected over HTTP"
+    lease: Lease | None = None
+    """Seconds; that of the stream where it is left out."""
 
 
 class Reset(Asked):

@@ -52,7 +52,8 @@ def document(routes: Iterable[ApiRoute], version: str, prefix: str = "/api/v1") 
     routes = list(routes)
     kinds = [models.Error]
     for route in routes:
-        kinds += [kind for kind in (route.response, route.body, route.query) if kind is not None]
+        kinds += [route.response, route.query, route.headers]
+        kinds += [route.body] if route.body is not None else []
         kinds += [*route.contents.values(), *route.responses]
     unique = list(dict.fromkeys(kinds))
     schemas, components = msgspec.json.schema_components(unique, ref_template=REF)
@@ -61,12 +62,15 @@ def document(routes: Iterable[ApiRoute], version: str, prefix: str = "/api/v1") 
         for field, text in fields.items():
             if name in components:
                 components[name]["properties"][field].setdefault("description", text)
-    queries = {route.query for route in routes}
+    queries = {kind for route in routes for kind in (route.query, route.headers)}
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
-        query = _resolved(schema_of[route.query], components)
+        said = {
+            "query": _resolved(schema_of[route.query], components),
+            "header": _resolved(schema_of[route.headers], components),
+        }
         paths.setdefault(prefix + route.path, {})[route.method.lower()] = _operation(
-            route, query, schema_of
+            route, said, schema_of
         )
     return {
         "openapi": "3.1.0",
@@ -96,7 +100,7 @@ def document(routes: Iterable[ApiRoute], version: str, prefix: str = "/api/v1") 
     }
 
 
-def _operation(route: ApiRoute, query: dict[str, Any], schema_of: dict[Any, Any]) -> dict[str, Any]:
+def _operation(route: ApiRoute, said: dict[str, Any], schema_of: dict[Any, Any]) -> dict[str, Any]:
     parameters = [
         {
             "name": name,
@@ -110,12 +114,13 @@ def _operation(route: ApiRoute, query: dict[str, Any], schema_of: dict[Any, Any]
     parameters += [
         {
             "name": name,
-            "in": "query",
+            "in": place,
             "required": False,
             "schema": _without_null(schema),
             **({"description": schema["description"]} if "description" in schema else {}),
         }
-        for name, schema in query.get("properties", {}).items()
+        for place, fields in said.items()
+        for name, schema in fields.get("properties", {}).items()
     ]
     errors = [status for status in ERRORS if status not in OF_WRITES or route.method != "GET"]
     operation: dict[str, Any] = {
@@ -176,13 +181,15 @@ def _field_texts() -> dict[str, dict[str, str]]:
     found: dict[str, dict[str, str]] = {}
     for node in ast.parse(inspect.getsource(models)).body:
         if isinstance(node, ast.ClassDef):
+            kind = getattr(models, node.name)
+            shown = dict(zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True))
             for field, behind in pairwise(node.body):
                 match field, behind:
                     case (
                         ast.AnnAssign(target=ast.Name(id=name)),
                         ast.Expr(value=ast.Constant(value=str(text))),
                     ):
-                        found.setdefault(node.name, {})[name] = text
+                        found.setdefault(node.name, {})[shown[name]] = text
     return found
 
 

@@ -19,7 +19,6 @@ import msgspec
 
 from ...errors import InvalidRequest
 from . import models
-from .shown import Number
 
 EXAMPLE = '{"json": {"id": 42}, "key": "42"}'
 KEY, HEADER = "x-flint-key", "x-flint-header-"
@@ -156,16 +155,15 @@ def of_raw(value: bytes, headers: Mapping[str, str]) -> PublishedRow:
         elif name.startswith(CLOUD) and f"{CLOUD}specversion" in headers:
             own[name] = unquote(_utf8(text))
         elif name.startswith("x-flint-"):
-            said[name.removeprefix("x-flint-")] = text
+            said[name] = text
     if f"{CLOUD}specversion" in headers:
         _check_cloud_event({name.removeprefix(CLOUD): text for name, text in own.items()})
-    key = said.pop("key", None)
-    producer, sequence = said.pop("producer", None), said.pop("sequence", None)
+    key, producer, sequence = (said.pop(name, None) for name in (KEY, PRODUCER, SEQUENCE))
     try:
-        more = msgspec.convert(said, _RawOptions, strict=False)
+        more = msgspec.convert(said, models.RawOptions, strict=False)
     except msgspec.ValidationError as error:
         unknown = said.keys() - _RAW_OPTIONS
-        why = f"there is no X-Flint-{unknown.pop()}" if unknown else str(error)
+        why = f"there is no {unknown.pop()}" if unknown else str(error)
         raise InvalidRequest(f"invalid X-Flint header: {why}") from None
     return PublishedRow(
         value,
@@ -180,19 +178,7 @@ def of_raw(value: bytes, headers: Mapping[str, str]) -> PublishedRow:
     )
 
 
-class _RawOptions(models.Asked, rename={"auto_create": "auto-create"}):
-    """`X-Flint-Priority` and so on."""
-
-    priority: models.Priority = 0
-    ttl: models.TimeToLive | None = None
-    delay: models.Delay | None = None
-    partition: Number | None = None
-    qos: models.Qos = 1
-    auto_create: bool = True
-    timeout: models.PublishTimeout = 5.0
-
-
-_RAW_OPTIONS = {field.encode_name for field in msgspec.structs.fields(_RawOptions)}
+_RAW_OPTIONS = {field.encode_name for field in msgspec.structs.fields(models.RawOptions)}
 
 
 def _utf8(text: str) -> str:

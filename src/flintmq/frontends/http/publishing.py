@@ -142,11 +142,15 @@ async def publish_row(desk: Desk, call: ApiCall, row: PublishedRow) -> models.Re
 
 def _once(desk: Desk, topic: str, once: Once) -> dict[str, Any]:
     return {
-        "partition": None if once.partition is None else whole_number(once.partition, "partition"),
+        "partition": partition_of(once),
         "qos": once.qos,
         "auto_create": once.auto_create,
         "timeout": once.timeout,
     }
+
+
+def partition_of(once: Once) -> int | None:
+    return None if once.partition is None else whole_number(once.partition, "partition")
 
 
 def format_for(desk: Desk, topic: str, row: PublishedRow) -> str | None:

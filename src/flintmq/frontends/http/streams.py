@@ -11,7 +11,6 @@ buffer. Nothing is read for it before that has room.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -238,7 +237,7 @@ class HttpStream(Response):
             return
         try:
             while feed.is_ready() and not outlet.is_full:
-                rows = feed.take(READ_ROWS)
+                rows = feed.take(self._wanted)
                 if not rows.runs:
                     break
                 written = [self._event(message) for message in rows]
@@ -251,6 +250,11 @@ class HttpStream(Response):
     def _event(self, message: Message) -> bytes:
         id = str(message.offset) if self._is_plain and message.offset is not None else None
         return self._hub.encoded.of(message, self._form, id)
+
+    @property
+    def _wanted(self) -> int:
+        """How many messages to take at a time."""
+        return READ_ROWS if self._left is None else min(READ_ROWS, self._left)
 
     def _count(self, count: int) -> bool:
         self._hub.sent += count
@@ -266,8 +270,7 @@ class HttpStream(Response):
     async def _read(self) -> None:
         assert self._reader is not None
         while not self._ended.done():
-            wanted = READ_ROWS if self._left is None else min(READ_ROWS, self._left)
-            rows = await self._reader.read_batch(wanted, timeout=WAIT_SECONDS)
+            rows = await self._reader.read_batch(self._wanted, timeout=WAIT_SECONDS)
             if rows.gap is not None:
                 said = msgspec.json.encode({"missed": rows.gap.count})
                 self._outlet.write(self._form.event(said, None))
@@ -427,18 +430,17 @@ class GroupStream:
 
     async def _settle(self, text: bytes, tell: Any) -> None:
         try:
-            said: Any = msgspec.json.decode(text)
-            verbs = {"ack", "nack", "reject", "extend"} & said.keys()
-            (verb,) = verbs
-            named = said[verb] if isinstance(said[verb], list) else [said[verb]]
-            held = [self._held.get(str(lease)) for lease in named]
-        except (msgspec.DecodeError, ValueError, AttributeError, TypeError):
-            tell(InvalidRequest("send {'ack': lease}, or nack, reject or extend"))
+            said = msgspec.json.decode(text, type=models.StreamSettle)
+            ((verb, leases),) = _named(said)
+        except (msgspec.DecodeError, ValueError) as error:
+            why = str(error) if isinstance(error, msgspec.DecodeError) else "one verb at a time"
+            tell(InvalidRequest(f'{why}; send {{"ack": lease}}, or nack, reject or extend'))
             return
         done: list[str] = []
-        for lease, found in zip(named, held, strict=True):
+        for lease in leases:
+            found = self._held.get(lease)
             if found is None:
-                gone = InvalidRequest(f"this stream does not hold the lease {str(lease)[:80]!r}")
+                gone = InvalidRequest(f"this stream does not hold the lease {lease[:80]!r}")
                 tell({**said_of(gone), "lost": [lease]})
                 continue
             try:
@@ -452,17 +454,17 @@ class GroupStream:
             tell({"settled" if verb != "extend" else "extended": done})
 
     async def _carry_out(
-        self, verb: str, lease: str, message: Delivery, said: Mapping[str, Any]
+        self, verb: str, lease: str, message: Delivery, said: models.StreamSettle
     ) -> None:
         match verb:
             case "ack":
                 await message.ack()
             case "nack":
-                await message.nack(said.get("delay", 0))
+                await message.nack(said.delay)
             case "reject":
-                await message.reject(said.get("reason", "rejected over HTTP"))
+                await message.reject(said.reason)
             case _:
-                seconds = said.get("lease", self._asked.lease)
+                seconds = self._asked.lease if said.lease is None else said.lease
                 await message.extend(seconds)
                 until = self._desk.broker.clock.monotonic() + seconds
                 self._held[lease] = (until, message)
@@ -473,3 +475,13 @@ class GroupStream:
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=1.0)
         await self._pollers.close()
+
+
+def _named(said: models.StreamSettle) -> list[tuple[str, list[str]]]:
+    """The verbs that were given, each with its leases."""
+    given = {"ack": said.ack, "nack": said.nack, "reject": said.reject, "extend": said.extend}
+    return [
+        (verb, [leases] if isinstance(leases, str) else leases)
+        for verb, leases in given.items()
+        if leases is not None
+    ]
