@@ -323,7 +323,8 @@ async def test_a_reload_opens_no_broker_to_other_machines(
     secured = {"tls_cert": pair.cert, "tls_key": pair.key, "tls_client_ca": ca.file}
     async with running(tmp_path, **secured) as told:
         elsewhere = msgspec.structs.replace(told.config, listen=("0.0.0.0", 0))
-        told.config = told.daemon._reloading.config = elsewhere
+        reloading = told.daemon._reloading
+        told.config = reloading.config = reloading._own = elsewhere
         told.change(tls_client_ca=None, max_away=7)
 
         assert told.daemon.config == elsewhere

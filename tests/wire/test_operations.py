@@ -49,7 +49,7 @@ SAMPLES: list[Control] = [
     ops.RequestRequest("rates", "0123456789abcdef", 2.0, False),
     ops.ReplyToRequest("0123456789abcdef"),
     ops.StageRequest("w", 1, "p", ["orders"], True),
-    ops.CommitStageRequest("w", 1, ["p", 2]),
+    ops.CommitStageRequest("w", 1, ["p", 2], True),
     ops.AbortStageRequest("w", 1),
     ops.SetTopicRequest("orders", {"ttl": 60.0}),
     ops.NameRequest("orders"),
