@@ -29,6 +29,7 @@ from typing import Any, Protocol
 DRIFT_MAX = 0.01
 """How much slower or faster than steady time a broker's time runs, towards the wall clock."""
 
+_SLEEPLESS: int | None = getattr(time, "CLOCK_BOOTTIME", None)
 _MS = 1_000_000  # nanoseconds
 
 LOOK_NS = 1000 * _MS
@@ -77,6 +78,21 @@ class SystemClock:
 
     def call_later(self, seconds: float, callback: Callable[[], object]) -> Timer:
         return asyncio.get_running_loop().call_later(seconds, callback)
+
+
+def steady_seconds() -> float:
+    """Steady time that goes on while the machine sleeps, where the system has such a time."""
+    if _SLEEPLESS is None:
+        return time.monotonic()
+    return time.clock_gettime(_SLEEPLESS)
+
+
+class SleeplessClock(SystemClock):
+    """For what others count on meanwhile. Its timers are those of the loop: after a sleep they are
+    late, and who looks at the time knows it."""
+
+    def monotonic(self) -> float:
+        return steady_seconds()
 
 
 class SteadyClock:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 
@@ -147,6 +148,22 @@ async def test_missed_ticks_are_made_good_before_the_lease_is_looked_at() -> Non
     await lead.confirm()
 
     assert told == ["ticks", "lease"] * 2
+
+
+async def test_a_leader_whose_machine_has_slept_has_no_lease(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leader = await cluster.led()
+    await publish(leader.broker, b"0")
+    member = await join(leader.local, "one")
+    cluster.stop_time()
+    leader._tick_seconds, leader._ticked_at = 0.1, leader._ticking.monotonic()
+    awake = time.clock_gettime
+
+    monkeypatch.setattr(time, "clock_gettime", lambda clock: awake(clock) + 3600)
+
+    with pytest.raises(NotLeader):
+        await member.take(1, 30.0, 0)
 
 
 async def test_a_follower_that_was_held_up_keeps_its_promise_to_the_leader_that_it_then_hears(

@@ -45,7 +45,7 @@ NODES = (1, 2, 3)
 CALM_SECONDS_MAX = 60.0
 TIMES = (
     "cluster.shard_host.perf_counter",
-    "cluster.lead.monotonic",
+    "cluster.lead.steady_seconds",
     "engine.recovery.perf_counter",
     "engine.proposer.thread_time",
 )

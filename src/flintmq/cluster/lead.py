@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from time import monotonic
 
+from ..clock import steady_seconds
 from ..errors import FlintError
 from ..storage.loading import Load, NotLoaded
 
@@ -36,7 +36,7 @@ class LeadConfirmation:
 
     def check(self) -> None:
         self._make_good()
-        if self._has_lease() or monotonic() < self._confirmed_until:
+        if self._has_lease() or steady_seconds() < self._confirmed_until:
             return
         if self._load is None:
             self._load = Load()
@@ -51,7 +51,7 @@ class LeadConfirmation:
     async def _round(self, load: Load) -> None:
         try:
             await self._ask()
-            self._confirmed_until = monotonic() + ROUND_SECONDS
+            self._confirmed_until = steady_seconds() + ROUND_SECONDS
         except FlintError:
             pass  # those who wait are told by what ends their group
         finally:

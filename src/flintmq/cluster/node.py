@@ -19,7 +19,7 @@ from random import Random
 from typing import Any
 
 from ..broker_api import BrokerApi
-from ..clock import Clock, SystemClock, Timer
+from ..clock import Clock, SleeplessClock, Timer
 from ..engine.broker import Broker
 from ..engine.host import Host
 from ..engine.state.staging import STAGED_SECONDS, Staging
@@ -123,7 +123,7 @@ class ClusterNode:
             clock, decoder, host=host, staging=staging, staged_seconds=staged_seconds
         )
         """The broker of this node: its verbs raise NotLeader where another leads."""
-        self._ticking = SystemClock()
+        self._ticking = SleeplessClock()
         self._tick_seconds = tick_seconds
         self._ticked_at = self._looked_at = 0.0
         self._timer: Timer | None = None
@@ -400,13 +400,13 @@ class ClusterNode:
             return
         now = self._ticking.monotonic()
         missed = int((now - self._ticked_at) / self._tick_seconds)
+        self._ticked_at += missed * self._tick_seconds
         # More than a few timeouts change nothing any more.
         for _ in range(min(missed, 4 * self._election_ticks)):
             self.host.tick()
         if missed:
             self.counts.ticked(missed, self.id)
             self._look_around()
-        self._ticked_at += missed * self._tick_seconds
 
     def _look_around(self) -> None:
         self.members.look()
