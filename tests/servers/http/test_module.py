@@ -56,6 +56,7 @@ def test_the_options_of_the_types_are_those_of_the_broker() -> None:
     said = set(models.Publish.__struct_fields__) - value
     assert fields_of("interface PublishOptions {") == said | {"attempts", "idempotencyKey"}
     assert fields_of("interface Receipt {") == set(models.Receipt.__struct_fields__)
+    assert fields_of("class Message {") == set(models.Streamed.__struct_fields__)
     assert fields_of("class Message {") <= set(models.Streamed.__struct_fields__)
 
 

@@ -161,8 +161,8 @@ SAME_AS = {
 def test_a_route_asks_for_what_the_native_operation_asks_for() -> None:
     needs = {name_of(route): route.rule.text for route in ROUTES}
     assert {name: needs[name] for name in SAME_AS} == {
-        name: OPERATIONS[op].rule.text for name, op in SAME_AS.items()
-    }
+        name: OPERATIONS[op].rule.text.partition(";")[0] for name, op in SAME_AS.items()
+    }  # but for the case that no route has
 
 
 @pytest.fixture(autouse=True)

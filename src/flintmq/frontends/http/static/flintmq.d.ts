@@ -10,7 +10,11 @@ export interface Receipt {
 
 export interface PublishOptions {
   key?: string;
+  /** In place of `key`, for a binary one. */
+  key_base64?: string;
   headers?: Record<string, string>;
+  /** More headers, whose values are base64. */
+  binary_headers?: Record<string, string>;
   priority?: number;
   ttl?: number;
   delay?: number;
@@ -54,11 +58,19 @@ export class Message {
   readonly offset: string;
   readonly timestamp: number;
   readonly key: string | null;
+  readonly key_encoding: "text" | "base64" | null;
   readonly headers: Record<string, string>;
+  /** Those whose values are no text, as base64. */
+  readonly binary_headers: Record<string, string>;
   readonly priority: number;
   readonly content_type: string | null;
+  readonly expires_at: number | null;
+  readonly deliver_at: number | null;
+  /** As it was sent; `text()`, `json()` and `bytes()` decode it. */
   readonly value: string;
   readonly encoding: "text" | "base64";
+  readonly size: number;
+  readonly truncated: boolean;
   readonly lease: string;
   readonly delivery_count: number;
   bytes(): Uint8Array;
