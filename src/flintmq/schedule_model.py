@@ -196,6 +196,11 @@ def checked_schedule(schedule: Schedule) -> Schedule:
         raise InvalidRequest(
             f"every must be at least {EVERY_MIN:g} seconds, not {schedule.every!r}"
         )
+    if schedule.every is not None and schedule.timezone != "UTC":
+        raise InvalidRequest(
+            f"timezone= goes with cron=, and every={schedule.every:g} is the same in all zones: "
+            "leave out the zone"
+        )
     if schedule.cron is not None:
         zone_of(schedule.timezone)
         if tick_after(schedule, schedule.since_ms) is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import subprocess
 import sys
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 
 import flintmq
 from flintmq import App, InvalidRequest, NoResult, RunningTask, TaskCancelled, TaskFailed
-from flintmq.testing import run
+from flintmq.testing import ManualClock, run
 
 
 class Size(msgspec.Struct):
@@ -119,8 +120,36 @@ async def test_a_task_that_fails_is_tried_again_and_fails_for_good() -> None:
     assert letter.reason == "RuntimeError: the bank is closed"
 
 
+@pytest.mark.parametrize("retries", [0, 2])
+async def test_a_task_that_kills_its_workers_fails_and_its_neighbours_are_done(
+    retries: int,
+) -> None:
+    app, clock, done = App(), ManualClock(), []
+
+    @app.task(retries=retries)
+    async def render(page: int) -> None:
+        done.append(page)
+
+    async with flintmq.connect("memory://", clock=clock) as mq:
+        await app.open(mq)
+        deadly, *others = [await render.send(page) for page in range(4)]
+        for life in range(retries + 2):
+            had = await mq.poll("tasks.render", "workers", 64, lease=30)
+            assert len(had) == (4 if life <= retries else 1), "the last time it is alone"
+            await clock.advance(30.1)
+        async with app.running():
+            with pytest.raises(TaskFailed, match=f"to workers {retries + 2} times, the last time"):
+                await deadly.get()
+            for handle in others:
+                await handle.get()
+        await app.close()
+
+    assert sorted(done) == [1, 2, 3]
+
+
 async def test_who_waits_for_a_task_that_has_not_ended_hears_so() -> None:
-    app = App()
+    app, complaints = App(), []
+    asyncio.get_running_loop().set_exception_handler(lambda _, said: complaints.append(said))
 
     @app.task
     async def bill(order: int) -> None: ...
@@ -131,6 +160,10 @@ async def test_who_waits_for_a_task_that_has_not_ended_hears_so() -> None:
         await t.advance(5)
         with pytest.raises(NoResult, match=r"has not ended within 5 s \(waiting\)"):
             await waiting
+        del waiting
+        gc.collect()
+
+    assert complaints == [], "asyncio prints nothing of its own"
 
 
 async def test_progress_is_seen_while_the_task_runs() -> None:

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
 import sys
+import threading
 import urllib.request
 from pathlib import Path
 
 import pytest
 
 from flintmq import App, InvalidRequest
+from flintmq.app.blocking import BlockedLoopWatch
 from flintmq.app.child import ChildOrder, ChildReport
 from flintmq.app.figures import HandlerFigures
 from flintmq.app.health import HealthServer
-from flintmq.app.loading import load_app
+from flintmq.app.loading import AppNotLoaded, load_app
 from flintmq.app.supervising import WorkerPlan, WorkerSupervisor
 from flintmq.cli.worker import command
 from tests.patience import PATIENCE_SECONDS
@@ -42,6 +45,8 @@ def process() -> int:
 def die() -> None:
     os._exit(9)
 """
+
+RUNS = "asyncio.run(flintmq.App().run())\n"
 
 
 @pytest.fixture
@@ -70,15 +75,58 @@ def test_an_app_is_found_by_its_module_and_name(here: Path) -> None:
         ("workers_b:number", "'number' is a int"),
         ("workers_wrong:app", r"cannot be imported: ZeroDivisionError: .*workers_wrong\.py:2\)"),
         ("workers_needs:app", r"cannot be imported: ModuleNotFoundError: .*'nobody_has_this'"),
+        ("workers_exits:app", r"SystemExit: 3 \(.*workers_exits\.py:2\)"),
+        ("workers_runs:app", r"'workers_runs' runs its app when it is imported.*runs\.py:3\)"),
     ],
 )
 def test_what_is_no_app_is_refused_with_what_is_wrong(here: Path, place: str, why: str) -> None:
     (here / "workers_b.py").write_text(PROGRAM)
     (here / "workers_wrong.py").write_text("one = 1\none / 0\n")
     (here / "workers_needs.py").write_text("import nobody_has_this\n")
+    (here / "workers_exits.py").write_text("import sys\nsys.exit(3)\n")
+    (here / "workers_runs.py").write_text("import asyncio, flintmq\n\n" + RUNS)
 
     with pytest.raises(InvalidRequest, match=why):
         load_app(place)
+
+
+@pytest.mark.parametrize(
+    ("place", "file"),
+    [
+        ("broken:app", "broken.py"),
+        ("around:app", "broken.py"),
+        ("around:app", "around.py"),
+        ("coming:app", "coming.py"),
+        ("coming:app", "coming/__init__.py"),
+    ],
+)
+def test_what_kept_an_app_from_being_loaded_is_looked_at_for_a_change(
+    here: Path, place: str, file: str
+) -> None:
+    (here / "broken.py").write_text("def add(\n")
+    (here / "around.py").write_text("import broken\n")
+
+    with pytest.raises(AppNotLoaded) as error:
+        load_app(place)
+
+    assert str(here / file) in error.value.files
+
+
+def test_a_function_that_blocks_the_event_loop_is_named() -> None:
+    told: list[str] = []
+    watch = BlockedLoopWatch(told.append)
+
+    def hang() -> None:
+        thread = threading.Thread(target=watch.look)
+        thread.start()
+        thread.join()
+
+    hang()
+
+    (text,) = told
+    assert "hang (" in text
+    assert text.endswith(") blocks the event loop")
+    assert __file__ in text
 
 
 def test_health_says_what_is_wrong() -> None:
@@ -114,6 +162,10 @@ async def test_what_a_process_did_before_it_died_still_counts() -> None:
 
     assert supervisor.progress() == "7 done, 0 failed (0 dead letters), 1 running"
     assert supervisor.troubles() == ["process 1 is not running"]
+    second.heard_at -= 20
+    assert supervisor.troubles()[1:] == ["process 2 has not answered for 20 s"]
+    second.report.troubles.append("no connection to the broker")
+    assert supervisor.troubles()[1:] == ["process 2: no connection to the broker"]
 
 
 def examples() -> list[str]:
@@ -145,13 +197,15 @@ def test_the_examples_work_and_a_dead_process_is_started_again(tmp_path: Path, l
             assert add.send_sync(1, 2).get(timeout=PATIENCE_SECONDS) == 3
             die.send_sync()
             assert "exit code 9" in worker.stdout.readline()
+            for handle in [add.send_sync(n, n) for n in range(3)]:
+                handle.get(timeout=PATIENCE_SECONDS)
             app.close_sync()
 
             worker.send_signal(signal.SIGTERM)
             rest = worker.stdout.read()
             assert worker.wait(PATIENCE_SECONDS) == 0
     assert "draining" in rest
-    assert "stopped; " in rest
+    assert re.search(r"stopped; [34] done, ", rest), rest
 
 
 @pytest.mark.slow
@@ -178,5 +232,24 @@ def test_an_app_that_cannot_be_loaded_ends_the_command(tmp_path: Path) -> None:
 
     done = subprocess.run(typed, cwd=tmp_path, capture_output=True, text=True, check=False)
 
-    assert done.returncode != 0
+    assert done.returncode == 2, "as the unit of systemd takes for granted"
     assert "has nothing to run" in done.stderr
+
+
+@pytest.mark.slow
+def test_a_program_that_cannot_be_imported_is_waited_for_with_reload(tmp_path: Path) -> None:
+    program = tmp_path / "shop.py"
+    program.write_text(PROGRAM + "def broken(\n")
+    typed = [sys.executable, "-m", "flintmq.cli", "worker", "shop:app", "--reload"]
+    with subprocess.Popen(
+        typed, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as worker:
+        assert worker.stdout is not None
+        told = worker.stdout.readline()
+        assert "SyntaxError" in told
+        assert "waiting for a change" in told
+        program.write_text(PROGRAM)
+        assert "files have changed" in worker.stdout.readline()
+        assert "no broker yet" in worker.stdout.readline()
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(PATIENCE_SECONDS) == 0

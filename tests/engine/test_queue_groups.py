@@ -772,6 +772,31 @@ async def test_the_deadly_one_goes_to_the_dead_letters_and_the_others_do_not(
     assert letters.values == [b"deadly"]
 
 
+@pytest.mark.parametrize("how", ["its connection ends", "its leases run out"])
+async def test_what_members_die_with_time_and_again_is_handed_out_alone(
+    desk: Desk, how: str
+) -> None:
+    await desk.publish("t", b"0", b"1", b"deadly", b"3", b"4")
+    lives, done = 0, []
+    while lives < 20:
+        member = await desk.join(holder=f"life {lives}")
+        while (grant := await desk.take(member)) is not None and b"deadly" not in grant.rows.values:
+            done += grant.rows.values
+            await desk.run(member.ack([(grant.token, whole(grant))]))
+        if grant is None:
+            break
+        lives += 1
+        if how == "its connection ends":
+            await desk.run(member.close())
+        else:
+            await desk.clock.advance(30.1)
+    letters = await desk.run(desk.broker.dead_letters("t", "g", 10))
+
+    assert lives == 5
+    assert done == [b"0", b"1", b"3", b"4"]
+    assert letters.values == [b"deadly"]
+
+
 async def test_a_large_backlog_is_looked_at_in_steps_and_still_goes_by_priority(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:

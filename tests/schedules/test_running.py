@@ -173,6 +173,7 @@ async def test_a_schedule_is_paused_changed_run_and_removed(tmp_path: Path) -> N
         ({"cron": "* * * * *", "timezone": "Europe/Atlantis"}, "no time zone 'Europe/Atlantis'"),
         ({"every": 0.01}, "at least 0.1 seconds"),
         ({"every": 1, "missed": "never"}, "missed"),
+        ({"every": 1, "timezone": "Europe/Berlin"}, "timezone= goes with cron="),
         ({"every": 1, "priority": 9}, "priority"),
     ],
 )

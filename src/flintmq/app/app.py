@@ -6,6 +6,7 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from contextvars import ContextVar
 from inspect import signature
 from threading import Lock
 from typing import Any, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
@@ -31,6 +32,8 @@ from .tasks import Task, TaskKeywords, task_spec
 F = TypeVar("F", bound=Callable[..., Any])
 P = ParamSpec("P")
 R = TypeVar("R")
+IMPORTING: ContextVar[str | None] = ContextVar("flintmq_importing", default=None)
+"""The module that `flintmq worker` is importing."""
 Lifespan = Callable[["App"], AbstractAsyncContextManager[Any]]
 
 
@@ -48,7 +51,7 @@ class App:
 
     app = flintmq.App("flint://localhost:7600")
 
-    @app.consumer("orders", group="billing", retries=5)
+    @app.consumer("orders", group="billing", retries=4)
     async def bill(order: Order) -> None: ...
 
     `flintmq worker module:app` runs it; so does `async with app.running()` inside a program.
@@ -344,6 +347,12 @@ class App:
         """Run all handlers until the task is cancelled or the process gets SIGTERM."""
         from .serving import until_signalled
 
+        module = IMPORTING.get()
+        if module is not None:
+            raise InvalidRequest(
+                f"module {module!r} runs its app when it is imported, and `flintmq worker` would "
+                'run it twice; put that under `if __name__ == "__main__":`'
+            )
         async with self.running() as run:
             await until_signalled(run)
 

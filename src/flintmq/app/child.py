@@ -11,8 +11,9 @@ import asyncio
 import logging
 import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from threading import Lock
 from typing import Any
 
 import msgspec
@@ -21,8 +22,9 @@ from ..errors import Disconnected, FlintError, InvalidRequest, TlsFailed
 from ..loop.event_loop import loop_factory
 from ..observe.logs import configure, event
 from .app import App
+from .blocking import BlockedLoopWatch, is_program
 from .figures import HandlerFigures
-from .loading import load_app
+from .loading import AppNotLoaded, load_app
 from .running import RunningApp
 from .serving import until_signalled
 
@@ -54,6 +56,8 @@ class ChildReport(msgspec.Struct, kw_only=True):
     troubles: list[str] = []
     files: list[str] = []
     """What it has imported of the program, in its first report."""
+    is_ready: bool = True
+    """Whether its functions are at work."""
     error: str = ""
     """Why it has not started."""
 
@@ -61,10 +65,10 @@ class ChildReport(msgspec.Struct, kw_only=True):
 def main() -> int:
     order = msgspec.json.decode(sys.stdin.buffer.readline(), type=ChildOrder)
     logs = configure(format=order.log_format, level=order.log_level)  # type: ignore[arg-type]
-    reports = os.fdopen(order.report_to, "wb", buffering=0)
+    reports, reporting = os.fdopen(order.report_to, "wb", buffering=0), Lock()
 
     def report(what: ChildReport) -> None:
-        with suppress(OSError):  # nobody is there to read it: stdin ends as well
+        with suppress(OSError), reporting:  # where nobody is there to read it, stdin ends as well
             reports.write(msgspec.json.encode(what) + b"\n")
 
     try:
@@ -78,13 +82,14 @@ def main() -> int:
                 "or @app.every; import the modules that have them"
             )
     except InvalidRequest as error:
-        report(ChildReport(error=str(error)))
+        more = error.files if isinstance(error, AppNotLoaded) else []
+        report(ChildReport(error=str(error), files=[*_files(), *more], is_ready=False))
         return MISUSED
     try:
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
             runner.run(_work(app, report))
     except FlintError as error:
-        report(ChildReport(error=str(error)))
+        report(ChildReport(error=str(error), is_ready=False))
         return UNREACHABLE if isinstance(error, ConnectionError | OSError) else FAILED
     finally:
         logs.close()
@@ -92,9 +97,17 @@ def main() -> int:
 
 
 async def _work(app: App, report: Any) -> None:
-    async with _connected(app, report), app.running() as run:
+    running: list[RunningApp] = []
+
+    def tell(troubles: list[str]) -> None:
+        handlers = running[0].figures() if running else []
+        report(ChildReport(handlers=handlers, troubles=troubles, is_ready=bool(running)))
+
+    watch = BlockedLoopWatch(lambda trouble: tell([trouble]))
+    telling = asyncio.create_task(_keep_telling(running, tell, watch))
+    async with _connected(app), app.running() as run:
+        running.append(run)
         report(ChildReport(handlers=run.figures(), files=_files()))
-        telling = asyncio.create_task(_keep_telling(run, report))
         ending = asyncio.create_task(until_signalled(run))
         alone = asyncio.create_task(_until_alone())
         try:
@@ -104,11 +117,11 @@ async def _work(app: App, report: Any) -> None:
                 one.cancel()
             await asyncio.gather(ending, alone, return_exceptions=True)
     telling.cancel()
-    report(ChildReport(handlers=run.figures()))
+    tell([])
 
 
 @asynccontextmanager
-async def _connected(app: App, report: Any) -> AsyncIterator[None]:
+async def _connected(app: App) -> AsyncIterator[None]:
     """Wait for a broker that is not there yet."""
     pause, most = AGAIN_SECONDS
     while True:
@@ -132,10 +145,17 @@ async def _connected(app: App, report: Any) -> AsyncIterator[None]:
         await app.close()
 
 
-async def _keep_telling(run: RunningApp, report: Any) -> None:
-    while True:
-        await asyncio.sleep(REPORT_SECONDS)
-        report(ChildReport(handlers=run.figures(), troubles=run.troubles()))
+async def _keep_telling(
+    running: list[RunningApp], tell: Callable[[list[str]], None], watch: BlockedLoopWatch
+) -> None:
+    watch.start()
+    try:
+        while True:
+            await asyncio.sleep(REPORT_SECONDS)
+            watch.beat()
+            tell(running[0].troubles() if running else ["no connection to the broker yet"])
+    finally:
+        watch.stop()
 
 
 async def _until_alone() -> None:
@@ -150,12 +170,8 @@ async def _until_alone() -> None:
 
 def _files() -> list[str]:
     """The files of the program: what was imported that is not installed."""
-    found = []
-    for module in list(sys.modules.values()):
-        file = getattr(module, "__file__", None)
-        if file and "site-packages" not in file and not file.startswith(sys.base_prefix):
-            found.append(file)
-    return sorted(found)
+    files = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
+    return sorted(file for file in files if file and is_program(file))
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from .handles import TaskHandle
 from .results import KEPT_BY_KEY, ResultBook, ensure_topic
 from .task_model import (
     CANCELS,
+    CRASHES,
     JOINS,
     KEPT_SECONDS,
     RESULT_SECONDS,
@@ -36,8 +37,6 @@ from .task_model import (
 )
 from .tasks import RETRIES, Sending, Task, encoded_arguments
 
-CRASHES = 6
-"""How often a worker may die over a task, beyond its retries, before the broker gives it up."""
 JSON_TYPE = "application/json"
 
 
@@ -51,11 +50,12 @@ def task_topic(retries: int) -> TopicKeywords:
 
 
 async def allow_deliveries(mq: Client, topic: str, retries: int) -> None:
-    """Have the broker hand out a task as often as it may be retried."""
+    """Have the broker hand out a task as often as it may be retried: who sent the first one did not
+    always know."""
     wanted = retries + 1 + CRASHES
     with suppress(TopicNotFound, PermissionDenied):
         most = (await mq.topic_info(topic)).options.max_deliveries
-        if most is not None and most < wanted:
+        if most is not None and most != wanted:
             await mq.configure_topic(topic, max_deliveries=wanted)
 
 
@@ -82,7 +82,7 @@ class TaskDesk:
     ) -> TaskHandle[Any]:
         spec, now = task.spec, self.mq.clock.now_ms()
         data = encoded_arguments(spec, bound)
-        await self.make_topic(spec.topic, task_topic(spec.consumer.retrying.retries or RETRIES))
+        await self.make_topic(spec.topic, task_topic(spec.consumer.retrying.retries or 0))
         own = None if said.id is None else checked_id(said.id)
         task_id = own or new_task_id(now)
         headers = {TASK_ID: task_id}

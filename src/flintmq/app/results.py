@@ -124,17 +124,14 @@ class ResultBook:
     ) -> list[TaskOutcome | None]:
         awaited = list(awaited)
         await self._follow_all([one for one in awaited if not one.final.done()])
-        all_done = asyncio.gather(*(asyncio.shield(one.final) for one in awaited))
+        all_done = asyncio.create_task(asyncio.wait([one.final for one in awaited]))
         try:
             if timeout is None:
-                await asyncio.shield(all_done)
+                await all_done
             else:
                 await done_within(self._mq.clock, all_done, timeout)
         finally:
-            if not all_done.done():
-                all_done.cancel()
-                with suppress(asyncio.CancelledError):
-                    await asyncio.wait([all_done])
+            all_done.cancel()
         return [one.final.result() if one.final.done() else None for one in awaited]
 
     async def look(self, awaited: Awaited) -> TaskOutcome | None:

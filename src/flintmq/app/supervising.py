@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from time import monotonic
 
 import msgspec
 
@@ -22,6 +23,10 @@ STEADY_SECONDS = 3.0
 """A process that has worked for so long begins with the shortest pause again."""
 LOOK_SECONDS = 0.5
 """How often files are looked at with `--reload`."""
+SILENT_SECONDS = 15.0
+"""A process that has not reported for so long is in trouble."""
+LAST_WORDS_SECONDS = 1.0
+"""How long the last report of a process that has ended is waited for."""
 
 
 class WorkerPlan(msgspec.Struct, kw_only=True):
@@ -41,14 +46,18 @@ class WorkerProcess:
         self.number = number
         self.process: asyncio.subprocess.Process | None = None
         self.report: ChildReport | None = None
-        """Of this life; None until it works."""
+        """The last one of this life."""
+        self.heard_at = monotonic()
+        self.hearing: asyncio.Task[None] | None = None
         self.past: list[HandlerFigures] = []
         """What its earlier lives have done."""
         self.lives = 0
+        self.changes = 0
+        """Which state of the program it has imported."""
 
     @property
     def is_ready(self) -> bool:
-        return self.report is not None
+        return self.report is not None and self.report.is_ready
 
     def ended(self) -> None:
         if self.report is not None:
@@ -66,7 +75,9 @@ class WorkerSupervisor:
         self.workers = [WorkerProcess(number + 1) for number in range(plan.processes)]
         self._stopping = asyncio.Event()
         self._files: dict[str, float] = {}
-        self._error = ""
+        self._error = self._told = ""
+        self._changed, self._changes = asyncio.Event(), 0
+        """How often files of the program have changed."""
         self._is_told_ready = False
 
     # --- running
@@ -113,7 +124,7 @@ class WorkerSupervisor:
         kill = loop.call_later(self.plan.grace + 5, self._send, signal.SIGKILL)
         for one in self.workers:
             if one.process is not None:
-                await one.process.wait()
+                await _ended(one)
         kill.cancel()
         if not self._error:
             self._tell(f"stopped; {self.progress()}")
@@ -123,23 +134,24 @@ class WorkerSupervisor:
         least, most = AGAIN_SECONDS
         pause = least
         while True:
-            began, was_ready = loop.time(), False
+            began, changes = loop.time(), self._changes
+            one.changes = changes
             code = await self._one_life(one)
             error, was_ready = one.report.error if one.report else "", one.is_ready
-            if one.report is not None and one.report.error:
-                one.report, was_ready = None, False
             one.ended()
             if code == MISUSED and not was_ready and error:
                 if not self.plan.reload:
                     self._error = self._error or error
                     self._stopping.set()
                     return
-                self._tell(f"{error}; waiting for a change")
-                await asyncio.sleep(LOOK_SECONDS)
-                await self._wait_for_change()
+                if error != self._told:  # not by each process
+                    self._told = error
+                    self._tell(f"{error}; waiting for a change")
+                if self._changes == changes:
+                    await self._changed.wait()
                 continue
-            if code == 0 and self.plan.reload:
-                continue  # its files have changed
+            if self._changes != changes:
+                continue
             if was_ready and loop.time() - began > STEADY_SECONDS:
                 pause = least
             why = f": {error}" if error else ""
@@ -165,22 +177,27 @@ class WorkerSupervisor:
         one.lives += 1
         assert process.stdin is not None
         process.stdin.write(msgspec.json.encode(order) + b"\n")
+        one.hearing = asyncio.create_task(self._keep_hearing(one, ours))
+        return await _ended(one)
+
+    async def _keep_hearing(self, one: WorkerProcess, source: int) -> None:
         reader = asyncio.StreamReader(limit=1 << 22)
         transport, _ = await asyncio.get_running_loop().connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(ours, "rb")
+            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(source, "rb")
         )
         try:
             while line := await reader.readline():
                 self._hear(one, msgspec.json.decode(line, type=ChildReport))
         finally:
             transport.close()
-        return await process.wait()
 
     def _hear(self, one: WorkerProcess, report: ChildReport) -> None:
-        one.report = report
+        one.report, one.heard_at = report, monotonic()
         for file in report.files:
             self._files.setdefault(file, _changed_at(file))
-        if not self._is_told_ready and all(w.is_ready and not _error(w) for w in self.workers):
+        if not self._is_told_ready and all(
+            one.is_ready and one.changes == self._changes for one in self.workers
+        ):
             self._is_told_ready = True
             notify(READY)
             names = ", ".join(handler.name for handler in report.handlers)
@@ -191,20 +208,17 @@ class WorkerSupervisor:
 
     async def _keep_looking(self) -> None:
         while True:
-            await self._wait_for_change()
-            self._tell("files have changed; starting again")
-            self._is_told_ready = False
-            self._send(signal.SIGTERM)
-
-    async def _wait_for_change(self) -> None:
-        known = dict(self._files)
-        while True:
             await asyncio.sleep(LOOK_SECONDS)
-            for file in self._files:
-                changed = _changed_at(file)
-                if changed != known.setdefault(file, self._files[file]):
-                    self._files = {name: _changed_at(name) for name in self._files}
-                    return
+            known = self._files
+            self._files = {file: _changed_at(file) for file in known}
+            if self._files == known:
+                continue
+            self._tell("files have changed; starting again")
+            self._told, self._is_told_ready = "", False
+            self._changes += 1
+            self._send(signal.SIGTERM)
+            self._changed.set()  # wakes those who wait now
+            self._changed.clear()
 
     # --- looking
 
@@ -215,10 +229,15 @@ class WorkerSupervisor:
 
     def troubles(self) -> list[str]:
         """Why it is not in good health; empty if it is."""
-        found = [f"process {one.number} is not running" for one in self.workers if not one.is_ready]
+        found: list[str] = []
         for one in self.workers:
-            if one.report is not None:
-                found += [f"process {one.number}: {text}" for text in one.report.troubles]
+            if one.report is None:
+                found.append(f"process {one.number} is not running")
+                continue
+            found += [f"process {one.number}: {text}" for text in one.report.troubles]
+            silent = monotonic() - one.heard_at
+            if silent > SILENT_SECONDS and not one.report.troubles:
+                found.append(f"process {one.number} has not answered for {silent:.0f} s")
         return found
 
     def progress(self) -> str:
@@ -234,8 +253,15 @@ class WorkerSupervisor:
         return prometheus_text(self.figures(), ready, restarts)
 
 
-def _error(one: WorkerProcess) -> bool:
-    return one.report is not None and bool(one.report.error)
+async def _ended(one: WorkerProcess) -> int:
+    """Wait until a process has ended, and all it has told is heard. What it has started may live
+    on, and hold its pipe."""
+    assert one.process is not None
+    code = await one.process.wait()
+    if one.hearing is not None:
+        await asyncio.wait([one.hearing], timeout=LAST_WORDS_SECONDS)
+        one.hearing.cancel()
+    return code
 
 
 def _changed_at(file: str) -> float:

@@ -38,6 +38,11 @@ KEPT_SECONDS = 86_400.0
 """How long outcomes and wishes to cancel may be kept."""
 TIME_DIGITS, RANDOM_BYTES = 12, 10
 
+CRASHES = 2
+"""How often a task is delivered beyond its retries where its workers have died: once more, and then
+for a worker to say that it has failed. Both times the broker delivers it alone: perhaps another
+task of the same process was the deadly one."""
+
 TaskStatus = Literal["running", "retrying", "done", "failed", "cancelled"]
 ENDED = ("done", "failed", "cancelled")
 

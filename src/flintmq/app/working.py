@@ -21,6 +21,7 @@ from .desk import TaskDesk
 from .middleware import Invocation
 from .running_task import CURRENT, RunningTask, TaskStopped
 from .task_model import (
+    CRASHES,
     RESULT_SECONDS,
     RESULT_TTL,
     TASK_ID,
@@ -44,11 +45,12 @@ class TaskTimeout(FlintError, TimeoutError):
 
 
 class WorkerDied(FlintError):
-    """Workers have begun a task as often as it may be tried, and none has come to its end."""
+    """Workers had a task as often as it may be tried, and all of them died or hung."""
 
     def __init__(self, name: str, times: int) -> None:
         super().__init__(
-            f"task {name!r} was begun {times} times and never ended: its worker died each time"
+            f"task {name!r} was given to workers {times} times, the last time alone, and each of "
+            "them died or hung"
         )
 
 
@@ -105,7 +107,7 @@ class TaskWork:
             await self._end(call, "cancelled")
             return None
         retries = self.spec.consumer.retrying.retries or 0
-        if message.delivery_count > retries + 1:
+        if message.delivery_count > retries + CRASHES:
             raise WorkerDied(self.spec.name, message.delivery_count - 1)
         running = RunningTask(
             task_id, self.spec.name, message, message.delivery_count, asyncio.get_running_loop()

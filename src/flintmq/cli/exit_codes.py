@@ -28,6 +28,10 @@ class NotStarted(FlintError):
     """The broker cannot listen on its address. Not a connection error: no broker was contacted."""
 
 
+class Misused(FlintError):
+    """What a command was given to work with is of no use."""
+
+
 class Terminated(KeyboardInterrupt):
     """Stopped by SIGTERM: like Ctrl-C, with another exit code."""
 
@@ -37,4 +41,4 @@ def code_of(error: FlintError) -> int:
         return DENIED
     if isinstance(error, Disconnected | OutcomeUnknown | TlsFailed):
         return UNREACHABLE
-    return FAILED
+    return MISUSED if isinstance(error, Misused) else FAILED

@@ -15,7 +15,7 @@ from ..app.health import HealthServer
 from ..app.supervising import WorkerPlan, WorkerSupervisor
 from ..errors import InvalidRequest
 from .connecting import access_options, target_of
-from .exit_codes import NotStarted
+from .exit_codes import Misused, NotStarted
 
 PROGRESS_SECONDS = 1.0
 
@@ -88,8 +88,11 @@ def command(
         log_format=log_format, log_level=log_level,
     )  # fmt: skip
     plan = WorkerPlan(order=order, processes=processes, reload=reload)
-    with asyncio.Runner() as runner:
-        return runner.run(_run(plan, None if health is None else _address(health)))
+    try:
+        with asyncio.Runner() as runner:
+            return runner.run(_run(plan, None if health is None else _address(health)))
+    except InvalidRequest as error:
+        raise Misused(str(error)) from None
 
 
 def _where(

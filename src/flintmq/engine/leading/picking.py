@@ -35,8 +35,8 @@ _STEP_BYTES = 512 << 10
 """How much is selected at once for a filter to look at."""
 
 _ALONE = 2
-"""How many of its last deliveries a message gets alone, where processes have ended with it: with
-whatever was taken beside it, the innocent would go to the dead letters too."""
+"""How many of its last deliveries a message gets alone, where members or processes have ended with
+it: with whatever was taken beside it, the innocent would go to the dead letters too."""
 
 
 _PASSED = (
@@ -55,7 +55,8 @@ class Picking:
         self.has_more = False
         """Whether there is more to look at than there was time for."""
         self.suspects = OffsetSet()
-        """What the process had out when it ended, time and again. One of these may be deadly."""
+        """What was out when its holder or this process ended, time and again. One of these may be
+        deadly."""
         self._alone: int | None = None
         """The suspect that was handed out last."""
 
@@ -284,6 +285,14 @@ class Picking:
                     self.suspects.add_range(start, stop)
             for offset, _ in state.delays:
                 self.suspects.remove_range(offset, offset + 1)  # it was nacked
+
+    def suspect(self, ranges: Ranges) -> None:
+        """Whoever had these is gone, or hangs. One of them may be why."""
+        most, count_of = self._topic.options.max_deliveries, self._queue.count_of
+        if most is not None:
+            least = max(1, most - _ALONE)
+            deadly = [offset for offset in offsets_in(ranges) if count_of(offset) >= least]
+            self.suspects.add_ranges(ranges_of(deadly))
 
 
 def _record(group: QueueGroup, level: int, name: str, text: str, ranges: Ranges) -> None:

@@ -316,14 +316,14 @@ class QueueGroup:
         """A member closes: what it holds goes to the others."""
         self.members.discard(holder)
         if self.ended is None and not self.is_ending:
-            self.queue.release_holder(holder)
+            self.picking.suspect(self.queue.release_holder(holder))
             self._give_up_rest()
 
     def _give_up_rest(self) -> None:
         """What goes back is much: a little of it in each turn."""
         queue = self.queue
         while queue.is_giving_up and pace().may(self):
-            queue.give_up()
+            self.picking.suspect(queue.give_up())
         self.settling.note_recalled()
         self.wake()
         if queue.is_giving_up and self.ended is None:
@@ -371,12 +371,13 @@ class QueueGroup:
         self.settling.note_recalled()
         if expired:
             self.counter["leases_expired"] += sum(stop - start for start, stop in expired)
-            last, _ = self.burying.apart(expired)
+            last, rest = self.burying.apart(expired)
             if last:
                 queue.set_aside(last)
                 self.burying.later(
                     self.burying.exhausted(offsets_in(last), "not settled by any of its deliveries")
                 )
+            self.picking.suspect(rest)
         self.wake()
         try:
             if not self.look():
