@@ -57,7 +57,7 @@ async def from_producer(broker: BrokerApi, number: int) -> Receipt:
 
 def content(broker: Broker) -> dict[str, Any]:
     found = digest_of(broker)
-    del found["nodes"]
+    del found["nodes"], found["number"]  # who belongs to the cluster is no content
     return found
 
 
@@ -96,6 +96,28 @@ async def test_all_three_nodes_hold_what_the_broker_alone_had(tmp_path: Path) ->
         assert gone == 1
         second = await cluster.led()
         assert (await publish(second.broker, b"after")).offset == 101
+
+
+async def test_who_joins_gets_a_checkpoint_also_where_the_log_begins_with_its_first_entry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A small broker: its journal has everything, but for who votes."""
+    monkeypatch.setattr(Host, "first_file_bytes", 1 << 20)
+    directory = tmp_path / "1"
+    directory.mkdir()
+    alone = durable_broker(LocalFileSystem(directory))
+    await alone.open()
+    await fill(alone)
+    before = content(alone)
+    await alone.close()
+    await make_cluster(LocalFileSystem(directory), "n1", entry_of(1).address)
+
+    async with Grown(tmp_path) as cluster:
+        await admitted(cluster, 2)
+        second = await cluster.start(2)
+        await voters(cluster, 1, 2)
+        await cluster.agreed()
+        assert content(second.local) == before
 
 
 async def test_what_a_crash_left_half_done_is_finished_by_doing_it_again(tmp_path: Path) -> None:

@@ -175,7 +175,7 @@ async def test_a_recovery_that_was_interrupted_is_refused_by_a_start_and_goes_on
 
 def test_a_directory_that_is_not_that_of_a_member_is_refused(tmp_path: Path) -> None:
     with (
-        pytest.raises(InvalidRequest, match="nothing to go on with"),
+        pytest.raises(InvalidRequest, match="nothing to continue with"),
         stopped_node(LocalFileSystem(tmp_path)),
     ):
         pass

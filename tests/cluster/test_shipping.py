@@ -213,7 +213,7 @@ async def test_a_damaged_file_is_not_taken(
     largest.write_bytes(content[:1000] + b"?" + content[1001:])
 
     node = await cluster.start(away)
-    await cluster.until(lambda: "was not taken" in caplog.text, "it is told")
+    await cluster.until(lambda: "could not be used" in caplog.text, "it is told")
 
     assert node.status().committed < leader.status().committed
     assert await values(leader.broker, "orders")
@@ -238,7 +238,7 @@ async def test_where_there_is_no_room_for_it_the_node_goes_on_as_it_was(
     checkpoints.adopt = full  # type: ignore[method-assign]
     await node.open()
     cluster.nodes[away] = node
-    await cluster.until(lambda: "was not taken" in caplog.text, "it is told")
+    await cluster.until(lambda: "could not be used" in caplog.text, "it is told")
     assert not node.host.is_stopped
     assert node.local.shard.failure is None
 

@@ -104,8 +104,10 @@ class JournalStorage:
             first = known.first_index
             if first == checkpoint[0] + 1:
                 self._before = checkpoint
-            else:  # the term of the entry before the first is known only if that is here too
-                self._before = (first, journal.term(group, first) or 0) if first > 1 else (0, 0)
+            else:
+                # The term of the entry before the first is known only if that is here too. Of a log
+                # that begins with the first of all, who votes is known by a checkpoint alone.
+                self._before = (first, journal.term(group, first) or 0)
         self._cache_first, self._cache = self._last + 1, list[RaftEntry]()
         self._cache_bytes, self._cache_bytes_max = 0, cache_bytes_max
         self._keep_bytes, self._stored_bytes = keep_bytes, 0
