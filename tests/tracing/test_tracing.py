@@ -158,6 +158,32 @@ async def test_a_publisher_has_a_span_for_each_flush(url: str, spans: InMemorySp
     assert len(found) == 2
 
 
+async def test_a_request_is_traced_to_whoever_replies(
+    url: str, spans: InMemorySpanExporter
+) -> None:
+    async with flintmq.connect(url) as mq, mq.subscribe("rates", "quotes") as requests:
+
+        async def reply() -> None:
+            request = await requests.read(timeout=60)
+            assert request is not None
+            async with request.process():
+                await request.reply(b"1.08")
+
+        replying = asyncio.create_task(reply())
+        with trace.get_tracer("app").start_as_current_span("ask"):
+            assert (await mq.request("rates", b"EURUSD", timeout=60)).value == b"1.08"
+        await replying
+    (ask,), (sent,), (done,) = (
+        named(spans, name) for name in ("ask", "publish rates", "process rates")
+    )
+    assert sent.parent is not None
+    assert done.parent is not None
+    assert ask.context is not None
+    assert sent.context is not None
+    assert sent.parent.span_id == ask.context.span_id
+    assert done.parent.span_id == sent.context.span_id
+
+
 async def test_publish_many_is_one_span(url: str, spans: InMemorySpanExporter) -> None:
     async with flintmq.connect(url) as mq:
         await mq.publish_many([("a", b"1"), ("b", b"2")])

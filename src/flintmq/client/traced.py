@@ -7,10 +7,11 @@ from contextlib import contextmanager
 from typing import Unpack
 
 from ..batch import BatchBuilder
-from ..model import Receipt, StoredReceipt
+from ..model import Receipt, Seconds, StoredReceipt
 from ..observe.tracing import Publishing, Tracing
+from ..rows import Message
 from .client import Client
-from .keywords import BatchKeywords, CallKeywords, PublishKeywords
+from .keywords import BatchKeywords, CallKeywords, PublishKeywords, RequestKeywords
 from .values import Value, pair_list, value_list
 
 
@@ -38,6 +39,19 @@ class TracedClient(Client):
             receipt = await super().publish(topic, value, **said)
             publishing.message_id = str(receipt.offset)
             return receipt
+
+    async def request(
+        self,
+        topic: str,
+        value: Value,
+        *,
+        timeout: Seconds | None = None,
+        **said: Unpack[RequestKeywords],
+    ) -> Message:
+        """The span lasts until the reply is there."""
+        with _ending(self._tracing.publishing(topic)) as publishing:
+            said["headers"] = publishing.headers(said.get("headers"))
+            return await super().request(topic, value, timeout=timeout, **said)
 
     async def publish_batch(
         self, topic: str, values: Iterable[Value] | BatchBuilder, **said: Unpack[BatchKeywords]

@@ -14,6 +14,7 @@ from flintmq.serde.codec import Codec
 from .conftest import Caller
 
 TABLE = "/topics/prices/table"
+TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
 @pytest.fixture
@@ -93,12 +94,18 @@ async def test_a_request_is_answered_by_who_polls_with_a_reply_over_http(
     poll = "/topics/rates/groups/quotes/poll"
     await call.ok("POST", poll, {"wait": 0})
     asking = asyncio.create_task(
-        call.ok("POST", "/topics/rates/request?timeout=30", {"json": {"pair": "EURUSD"}, "ttl": 20})
+        call.ok(
+            "POST",
+            "/topics/rates/request?timeout=30",
+            {"json": {"pair": "EURUSD"}, "ttl": 20},
+            headers={"traceparent": TRACE},
+        )
     )
     messages: list[dict[str, Any]] = []
     while not messages:
         messages = (await call.ok("POST", poll, {"wait": 5}))["messages"]
     assert messages[0]["value"] == '{"pair":"EURUSD"}'
+    assert messages[0]["headers"]["traceparent"] == TRACE
     assert round(messages[0]["expires_at"] - messages[0]["timestamp"]) == 20
     address = messages[0]["headers"]["reply-to"]
     assert await call.ok("POST", f"/replies/{address}", {"json": 1.08}) == {"waiting": True}

@@ -10,13 +10,13 @@ from . import models, views
 from .consuming import unless_gone
 from .desk import ApiCall, Desk
 from .outgoing import JSON
-from .publishing import format_for, partition_of, read_row
+from .publishing import format_for, partition_of, read_row, traced
 
 
 async def request(desk: Desk, call: ApiCall) -> models.Message:
     desk.check_taking()
     topic, seconds = call.path["topic"], min(call.query.timeout, desk.wait_seconds)
-    row = await read_row(call)
+    row = traced(await read_row(call), call.headers)
     asked = desk.client.request(
         topic,
         row.value,

@@ -84,7 +84,7 @@ async def read_row(call: ApiCall, begun: bytes = b"") -> PublishedRow:
     return of_cloud_event(whole) if content_type == CLOUD_EVENT else of_envelope(whole or b"{}")
 
 
-def _traced(row: PublishedRow, headers: dict[str, str]) -> PublishedRow:
+def traced(row: PublishedRow, headers: dict[str, str]) -> PublishedRow:
     """With the trace of the request, unless the message has one of its own."""
     trace = {name: headers[name] for name in TRACE if name in headers}
     if not trace or TRACE[0] in (row.headers or {}):
@@ -114,7 +114,7 @@ def identity_of(headers: dict[str, str], key_id: str) -> RequestIdentity | None:
 
 async def publish_row(desk: Desk, call: ApiCall, row: PublishedRow) -> models.Receipt:
     desk.check_taking()
-    row = _traced(row, call.headers)
+    row = traced(row, call.headers)
     once = row.once
     identity = identity_of(call.headers, call.access.key)
     said = _once(desk, call.path["topic"], once)
@@ -195,11 +195,11 @@ async def _publish_many(
     try:
         async for piece in _pieces(begun, body):
             for text in cutter.feed(piece):
-                if await many.add(_traced(read(text), headers), len(text)):
+                if await many.add(traced(read(text), headers), len(text)):
                     body.made_progress()
                 await walk.step()
         for text in cutter.end():
-            await many.add(_traced(read(text), headers), len(text))
+            await many.add(traced(read(text), headers), len(text))
         await many.flush()
         if not many.count:
             raise InvalidRequest("the request has no messages")
