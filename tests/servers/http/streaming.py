@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -53,6 +54,13 @@ class Events:
         async with asyncio.timeout(60):
             while ":\n\n" not in self._text:
                 self._text += await self._chunk() or ""
+
+    async def place(self) -> str:
+        """Wait for an event that has only an id; a browser remembers it."""
+        async with asyncio.timeout(60):
+            while (found := re.search(r"^id: (.+)\n\n", self._text, re.MULTILINE)) is None:
+                self._text += await self._chunk() or ""
+        return found[1]
 
     async def values(self, count: int) -> list[str]:
         return [(await self.next())["value"] for _ in range(count)]

@@ -130,6 +130,22 @@ async def test_a_reader_resumes_exactly_behind_the_last_event(served: Served) ->
         assert await stream.values(1) == ["new"]
 
 
+@pytest.mark.parametrize("partitions", [None, 2])
+async def test_a_stream_from_the_end_resumes_where_it_began(
+    served: Served, partitions: int | None
+) -> None:
+    await served.mq.create_topic("orders", partitions=partitions)
+    async with events(served.running, "start=latest") as stream:
+        place = await stream.place()
+    async with web_socket(served.running, "start=latest") as socket:
+        assert await text(socket) == {"id": place}
+    await served.mq.publish("orders", b"while nobody was there")
+    async with events(served.running, "start=latest", last_event_id=place) as stream:
+        assert await stream.values(1) == ["while nobody was there"]
+    async with web_socket(served.running, f"after={place}") as socket:
+        assert (await text(socket))["value"] == "while nobody was there"
+
+
 async def test_a_live_stream_that_comes_back_misses_nothing(served: Served) -> None:
     await served.mq.publish("orders", b"old")
     async with events(served.running) as stream:

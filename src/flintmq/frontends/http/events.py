@@ -26,6 +26,10 @@ class EventForm(Protocol):
         """A message, or what is said of several: JSON in one line."""
         ...
 
+    def place(self, id: str) -> bytes:
+        """Where a stream begins, for a client that comes back before its first message."""
+        ...
+
     def error(self, said: dict[str, Any]) -> bytes: ...
     def end(self, code: int, reason: str) -> bytes:
         """The last that is sent."""
@@ -47,6 +51,9 @@ class ServerSentEvents:
         )
         return chunk(text)
 
+    def place(self, id: str) -> bytes:
+        return chunk(b"id: %b\n\n" % id.encode())  # browsers remember it, and tell no page
+
     def error(self, said: dict[str, Any]) -> bytes:
         # Not "error": browsers use that name for a connection that was lost.
         return chunk(b"event: failed\ndata: %b\n\n" % msgspec.json.encode(said))
@@ -67,6 +74,9 @@ class WebSocketTexts:
 
     def event(self, data: bytes, id: str | None) -> bytes:
         return frame(TEXT, data)
+
+    def place(self, id: str) -> bytes:
+        return frame(TEXT, msgspec.json.encode({"id": id}))
 
     def error(self, said: dict[str, Any]) -> bytes:
         return frame(TEXT, msgspec.json.encode(said))

@@ -144,7 +144,7 @@ class HttpStream(Response):
             raise InvalidRequest("each partition has its own offsets: use another start")
         positions = _positions(resumed, self._is_plain)
         if positions is not None:
-            start = positions[0] if self._is_plain else "earliest"
+            start = positions.get(0, 0) if self._is_plain else "earliest"
         filter = checked_filter(self._query.filter)
         reader = self._desk.client.reader(topic, start=start, filter=filter, auto_create=False)
         await reader
@@ -184,6 +184,8 @@ class HttpStream(Response):
                 await send({"type": "http.response.body", "body": opening, "more_body": True})
                 self._connection.stream = self
             self._hub.add(self)
+            if self._query.start == "latest" and self._reader is not None:
+                self._outlet.write(self._form.place(self._id()))
             timer = loop.call_at(self.ends_at, self.end, None)
             try:
                 with self._call.patience.waiting(None):
@@ -372,7 +374,7 @@ def _positions(resumed: str | None, is_plain: bool) -> dict[int, int] | None:
     """Where to go on: of a plain topic behind an offset, else by partition."""
     if resumed is None:
         return None
-    if is_plain:
+    if is_plain and ":" not in resumed:
         return {0: whole_number(resumed, "the id to resume behind") + 1}
     found: dict[int, int] = {}
     for part in resumed.split(","):

@@ -123,8 +123,11 @@ class Stream {
       const blocks = (rest + decoder.decode(value, { stream: true })).split("\n\n");
       rest = blocks.pop();
       for (const block of blocks) {
-        const data = block.split("\n").find((line) => line.startsWith("data: "));
+        const lines = block.split("\n");
+        const data = lines.find((line) => line.startsWith("data: "));
+        const id = lines.find((line) => line.startsWith("id: "));
         if (data) this.#take(JSON.parse(data.slice(6)));
+        else if (id) this.lastId = id.slice(4);
       }
     }
   }
@@ -174,7 +177,8 @@ class Stream {
     if (said.value !== undefined) {
       if (said.id !== null) this.lastId = said.id;
       this.#queue.push(new Message(said, this));
-    } else if (said.missed) this.dropped += said.missed;
+    } else if (said.id) this.lastId = said.id; // where it begins
+    else if (said.missed) this.dropped += said.missed;
     else if (said.settled ?? said.extended)
       for (const lease of said.settled ?? said.extended) this.#settled(lease);
     else if (said.error) {
