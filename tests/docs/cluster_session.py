@@ -10,11 +10,11 @@ import os
 import re
 import shlex
 import shutil
-import signal
 import sys
 from pathlib import Path
 
 from tests.cluster.processes import NodeProcess, founded, leader_of, of, seen_by, votes
+from tests.cluster.upgrading import installed, restarted
 from tests.patience import until
 
 PARTS = re.compile(r"<!-- do: (.+?) -->|```console\n(.*?)```", re.DOTALL)
@@ -62,13 +62,9 @@ class ClusterSession:
             await nodes[name].ready()
             await votes(nodes, name)
             await until(self._is_alone_of_its_name, f"the {name} of before is gone")
-        elif verb == "restart":
-            for node in nodes.values():
-                assert node.process is not None
-                os.kill(node.process.pid, signal.SIGTERM)
-                await node.ended()
-                await node.start()
-                await node.ready()
+        elif verb == "upgrade":
+            for one in ("b", "c", "a"):
+                await restarted(nodes[one], None)
                 for other in nodes:
                     await votes(nodes, other)
         else:
@@ -101,9 +97,15 @@ class ClusterSession:
         out, _ = await process.communicate()
         text = out.decode()
         for name, node in self._nodes.items():
-            text = text.replace(f"127.0.0.1:{node.clients}", f"127.0.0.1:{PORTS[name]}")
-            text = text.replace(node.peer, f"127.0.0.1:{PORTS[name] + 2}")
+            text = _renamed(text, f"127.0.0.1:{node.clients}", f"127.0.0.1:{PORTS[name]}")
+            text = _renamed(text, node.peer, f"127.0.0.1:{PORTS[name] + 2}")
         return text + (f"(exit code {process.returncode})\n" if process.returncode else "")
+
+
+def _renamed(text: str, address: str, usual: str) -> str:
+    """Columns stay where they are."""
+    text = re.sub(re.escape(address) + "(?=  )", usual.ljust(len(address)), text)
+    return text.replace(address, usual)
 
 
 def without_figures(page: str) -> str:
@@ -123,5 +125,7 @@ def without_figures(page: str) -> str:
 
 
 async def typed_on(directory: Path, page: str) -> str:
-    async with founded(directory, "a", "b", "c") as nodes:
+    """Nodes are of the earlier version, until they are upgraded."""
+    old = {"PYTHONPATH": str(installed(directory))}
+    async with founded(directory / "nodes", "a", "b", "c", environment=old) as nodes:
         return await ClusterSession(nodes).typed(page)

@@ -1,7 +1,7 @@
 """The faults F1 to F20 against real processes: what was acknowledged, lost, doubled, and how long
 nothing was.
 
-    python -m tests.faults --rounds 2 --page docs/cluster-faults.md
+    python -m tests.faults --rounds 3 --json faults.json
     python -m tests.faults --only F1,F3 --systems flintmq
 
 Each fault has a cluster of its own, of three nodes with a disk each; four publishers wait for each

@@ -17,7 +17,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
@@ -191,6 +191,8 @@ async def join(
     while True:
         place, of = there[at % len(there)]
         answer = await _ask(peers, place, of, question)
+        if isinstance(answer, Unheard):
+            _tell_waiting(place, answer.why)
         if isinstance(answer, Admitted):
             break
         if isinstance(answer, JoinRefused):
@@ -226,18 +228,19 @@ async def join(
     return record
 
 
-async def _ask(peers: Peers, place: Address, name: str, question: bytes) -> JoinAnswer | None:
-    """None: no answer."""
+class Unheard(NamedTuple):
+    """There is no answer, or none that is understood."""
+
+    why: str
+
+
+async def _ask(peers: Peers, place: Address, name: str, question: bytes) -> JoinAnswer | Unheard:
     try:
-        data = await peers.ask(place, name, question, FrameKind.JOINING)
-        answer = _answers.decode(data)
+        return _answers.decode(await peers.ask(place, name, question, FrameKind.JOINING))
     except Disconnected as error:
-        _tell_waiting(place, str(error))
-        return None
+        return Unheard(str(error))
     except msgspec.DecodeError as error:
-        _tell_waiting(place, f"an answer that is not understood: {error}")
-        return None
-    return answer
+        return Unheard(f"an answer that is not understood: {error}")
 
 
 def _tell_waiting(place: Address, why: str) -> None:
