@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
+import struct
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -87,6 +90,30 @@ async def test_a_line_comes_back_by_itself_and_the_node_hears_of_another_life() 
         lives = [life for _, life in nodes.nodes[1].lives]
         assert lives == [first_life, nodes.peers[2].life]
         assert len(set(lives)) == 2
+
+
+async def test_why_a_line_was_lost_is_told_in_words() -> None:
+    async with wired() as nodes:
+        await connected(nodes)
+        line = state(nodes, 2, 1).lines[LineKind.MAIN]
+        assert line._transport is not None
+        unread = struct.pack("ii", 1, 0)
+        line._transport.get_extra_info("socket").setsockopt(
+            socket.SOL_SOCKET, socket.SO_LINGER, unread
+        )
+        reasons: list[str] = []
+        lost = nodes.peers[1].line_lost
+
+        def note(line: lines.PeerLine) -> None:
+            assert line.why is not None
+            reasons.append(line.why.text)
+            lost(line)
+
+        state(nodes, 1, 2).lines[LineKind.MAIN]._owner = SimpleNamespace(line_lost=note)  # type: ignore[assignment]
+        line.abort()
+        await until(lambda: bool(reasons), "the line is lost")
+
+        assert reasons == ["Connection reset by peer"]
 
 
 async def test_a_new_line_of_a_node_ends_the_one_before_it() -> None:

@@ -76,7 +76,7 @@ class ClusterSession:
     async def _is_down(self, name: str) -> bool:
         status = await seen_by(await leader_of(self._nodes))
         node = None if status is None else of(status, name)
-        return node is not None and node.role == "down"
+        return node is not None and node.role == "down" and "refused" in node.why
 
     async def _is_alone_of_its_name(self) -> bool:
         status = await seen_by(await leader_of(self._nodes))

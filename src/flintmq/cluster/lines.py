@@ -7,6 +7,7 @@ says why. What frames mean is its owner's.
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import ssl
 from typing import Protocol, cast
@@ -180,7 +181,8 @@ class PeerLine(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
         if self.why is None:
-            self.why = TurnedAway(0, str(exc) if exc else "the connection was closed")
+            text = why_no_connection(exc) if exc else "the connection was closed"
+            self.why = TurnedAway(0, text)
         self._owner.line_lost(self)
         if not self._ended.done():
             self._ended.set_result(None)
@@ -207,5 +209,7 @@ def why_no_connection(error: BaseException) -> str:
     if isinstance(error, TimeoutError):
         return "no answer"
     if isinstance(error, OSError):
-        return error.strerror or str(error)
+        # What asyncio says names the address, and uvloop does not: the number says the same.
+        named = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
+        return named or str(error)
     return str(error)
