@@ -109,7 +109,7 @@ async def test_why_a_line_was_lost_is_told_in_words() -> None:
             reasons.append(line.why.text)
             lost(line)
 
-        state(nodes, 1, 2).lines[LineKind.MAIN]._owner = SimpleNamespace(line_lost=note)  # type: ignore[assignment]
+        state(nodes, 1, 2).lines[LineKind.MAIN]._owner = SimpleNamespace(line_lost=note)
         line.abort()
         await until(lambda: bool(reasons), "the line is lost")
 
