@@ -111,13 +111,14 @@ def webhook_of(definition: Definition) -> Webhook | None:
         return None
 
 
-def resting_state(webhook: Webhook) -> WebhookState:
-    """Of one that is not being delivered here."""
+def resting_state(webhook: Webhook, error: str = "") -> WebhookState:
+    """Of one that is not being delivered here, and why if that is known."""
     return WebhookState(
         topic=webhook.topic,
         group=webhook.group,
         url=webhook.url,
         condition="paused" if webhook.paused else "stopped",
+        last_error=error,
     )
 
 

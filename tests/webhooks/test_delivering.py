@@ -158,7 +158,7 @@ async def test_a_target_that_is_gone_pauses_its_webhook() -> None:
     async with running() as mq, target(lambda got: answer(410)) as there:
         await webhook(mq, there.url)
         await mq.publish("orders", b"x")
-        await state_when(mq, condition="paused")
+        assert (await state_when(mq, condition="paused")).last_error == "HTTP 410"
         assert (await mq.webhook("orders", "hook")).paused
 
         there.answering = lambda got: OK

@@ -55,6 +55,8 @@ class WebhookRunner:
         self.allowed = allowed
         self._tls = tls or ssl.create_default_context()
         self._running: dict[tuple[str, str], tuple[int, WebhookDelivery]] = {}
+        self._gone_for: dict[tuple[str, str], str] = {}
+        """What targets said that wanted no more."""
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         definitions.on_change.append(self._defined)
@@ -102,6 +104,7 @@ class WebhookRunner:
                         self._mq, webhook, self.allowed, self._tls, self._gone
                     )
                     self._running[name] = version, delivery
+                    self._gone_for.pop(name, None)
 
     def _wanted(self) -> dict[tuple[str, str], tuple[int, Webhook]]:
         if not self._leads():
@@ -118,6 +121,7 @@ class WebhookRunner:
 
     def _gone(self, webhook: Webhook, why: str) -> None:
         """The target has said 410: pause it, as `pause_webhook` does."""
+        self._gone_for[webhook.topic, webhook.group] = why
         event(
             _log,
             logging.WARNING,
@@ -148,7 +152,7 @@ class WebhookRunner:
             if known is not None:
                 found.append(known[1].state())
             elif webhook is not None:
-                found.append(resting_state(webhook))
+                found.append(resting_state(webhook, self._gone_for.get((one.topic, one.name), "")))
         return found
 
     async def test(self, topic: str, group: str) -> WebhookAnswer:
