@@ -17,6 +17,7 @@ def front_end(around: FrontEndContext) -> BlipServer:
         options=blip_options_of(around.config()),
         tls=around.tls,
         places=native.places,
+        is_shared=around.cluster is not None,
     )
 
 

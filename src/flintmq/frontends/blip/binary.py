@@ -15,6 +15,7 @@ from ...errors import (
     GroupNotFound,
     InvalidRequest,
     NotAuthenticated,
+    NotLeader,
     PermissionDenied,
     TopicNotFound,
 )
@@ -89,7 +90,7 @@ class BinarySession:
             return None
         try:
             found = polled.poll_live(id)
-        except TopicNotFound:
+        except (TopicNotFound, NotLeader):
             return None
         if found is None:
             return b""
@@ -312,21 +313,35 @@ class BinarySession:
             return None  # what there is comes by itself
         assert self._access is not None
         subscription = self._server.polled.find(number)
-        if subscription is None or not self._access.may("consume", subscription.name):
+        if subscription is None:
+            return self._poll_sought(number, id) if self._server.is_shared else None
+        return self._poll_of(subscription, id)
+
+    async def _poll_sought(self, number: int, id: int) -> None:
+        subscription = await self._server.polled.sought(number)
+        polling = None if subscription is None else self._poll_of(subscription, id)
+        if polling is not None:
+            await polling
+
+    def _poll_of(self, subscription: PolledSubscription, id: int) -> Awaitable[None] | None:
+        assert self._access is not None
+        if not self._access.may("consume", subscription.name):
             return None
         if subscription.leases is None and not self._publishes.landing:
             try:
                 self._answer_poll(subscription.poll_live(id))
+                return None
             except TopicNotFound:
                 return self._server.polled.forget(subscription)  # somebody has deleted it
-            return None
+            except NotLeader:
+                pass
         subscription.users.add(self)
         return self._poll_later(subscription, id)
 
     async def _poll_later(self, subscription: PolledSubscription, id: int) -> None:
         await self._publishes.landed()  # what it has published itself can be polled
         try:
-            found = await subscription.poll(id)
+            found = await self._server.polled.poll(subscription, id)
         except (TopicNotFound, GroupNotFound):
             await self._server.polled.forget(subscription)  # somebody has deleted it
             return

@@ -4,6 +4,9 @@ One of QoS 1 is a group of its own, `blip-<number>`: it outlives connections and
 of QoS 0 wait in a live queue beside it, which does not. One that nobody has polled for the stated
 time is dropped, as clients have no way to say that they are done with it. Nor can they ask for the
 one they had: who subscribes anew takes over one whose connections are all gone.
+
+In a cluster, every node may be asked for every subscription: a node looks for one when it is polled
+there, and is a member of its group from then on. The last member drops it.
 """
 
 from __future__ import annotations
@@ -13,11 +16,13 @@ import contextlib
 import logging
 import re
 from collections import deque
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ...broker_api import FeedApi, Grant, MemberApi
 from ...clock import Timer
-from ...errors import FlintError, GroupNotFound, LeaseLost, TopicNotFound
+from ...errors import FlintError, GroupNotFound, LeaseLost, NotLeader, TopicNotFound
 from ...net.server.leases_by_id import leases_of
 from ...observe.logs import event
 from ...patterns import unescape_name
@@ -37,6 +42,12 @@ TAKE_AHEAD = 32
 AHEAD_SECONDS = 1.0
 """How long they may wait for a poll before they are given back."""
 AHEAD_LEASE_SECONDS = 30.0
+LOOK_SECONDS = 60.0
+"""In a cluster: between two looks for groups whose connections ended with their node. Who has no
+member at either look has none."""
+UNKNOWN_SECONDS = 5.0
+"""How long a number that no node knows is not looked for again."""
+UNKNOWN_MAX = 1024
 
 _GROUP = re.compile(r"blip-(\d{1,19})")
 _PUSHED = re.compile(r"blip-push-(\d{1,19})")
@@ -77,6 +88,21 @@ class PolledSubscription:
         self.users: set[object] = set()
         """Connections that have subscribed or polled it, and are there."""
         self._is_groups_turn = True
+        self._reopening = asyncio.Lock()
+
+    async def reopen(
+        self,
+        ended: FeedApi,
+        join: Callable[[], Awaitable[MemberApi]],
+        listen: Callable[[], Awaitable[FeedApi]],
+    ) -> None:
+        """Another node leads than when this was opened: what is out can be settled there."""
+        async with self._reopening:
+            if self.feed is not ended:
+                return  # somebody has done it meanwhile
+            if self.leases is not None:
+                self.leases.member = await join()
+            self.feed = await listen()
 
     async def poll(self, id: int) -> bytes | None:
         """One message, in turn from the group and the live queue; as a frame."""
@@ -195,6 +221,7 @@ class PolledBoard:
     def __init__(self, server: BlipServer) -> None:
         self._server = server
         self._known: dict[int, PolledSubscription] = {}
+        self._unknown: dict[int, float] = {}
         self._timer: Timer | None = None
 
     def __len__(self) -> int:
@@ -241,27 +268,84 @@ class PolledBoard:
             one.users.discard(user)
 
     async def _open(self, number: int, name: str, topic: bytes, qos: int) -> PolledSubscription:
-        server = self._server
-        member = None
-        if qos:
-            member = await join(
-                server.broker,
-                name,
-                polled_group(number),
-                order="log",
-                start="latest",
-                holder="blip",
-            )
-        feed = await server.broker.open_feed(
-            name,
-            capacity=server.options.queue_capacity,
-            overflow=server.options.overflow,
-            filter=UNSTORED if qos else None,
-        )
-        made = PolledSubscription(number, name, topic, feed, member, server)
+        member = await self._join(number, name) if qos else None
+        feed = await self._listen(name, qos)
+        made = PolledSubscription(number, name, topic, feed, member, self._server)
+        if made.leases is not None:
+            made.leases.rejoin = partial(self._reopen, made)
         self._known[number] = made
         self._arm()
         return made
+
+    def _join(self, number: int, name: str) -> Awaitable[MemberApi]:
+        group = polled_group(number)
+        return join(self._server.broker, name, group, order="log", start="latest", holder="blip")
+
+    def _listen(self, name: str, qos: int) -> Awaitable[FeedApi]:
+        options = self._server.options
+        return self._server.broker.open_feed(
+            name,
+            capacity=options.queue_capacity,
+            overflow=options.overflow,
+            filter=UNSTORED if qos else None,
+        )
+
+    # --- in a cluster
+
+    async def poll(self, one: PolledSubscription, id: int) -> bytes | None:
+        """One message, as a frame, whoever leads."""
+        try:
+            return await one.poll(id)
+        except NotLeader:
+            await self._reopen(one)
+            return await one.poll(id)
+
+    async def _reopen(self, one: PolledSubscription) -> None:
+        qos = 0 if one.leases is None else 1
+        dropped = one.feed.dropped
+        await one.reopen(
+            one.feed, partial(self._join, one.id, one.name), partial(self._listen, one.name, qos)
+        )
+        self._server.counters.live_dropped += dropped
+
+    async def sought(self, number: int) -> PolledSubscription | None:
+        """One that was made at another node, or before this one was started."""
+        now = self._server.broker.clock.monotonic()
+        if self._unknown.get(number, now) > now:
+            return None
+        for name, group in await self._groups():
+            if group == polled_group(number):
+                found = self.find(number)  # while we looked
+                return found or await self._open(number, name, unescape_name(name).encode(), 1)
+        if len(self._unknown) >= UNKNOWN_MAX:
+            self._unknown.clear()
+        self._unknown[number] = now + UNKNOWN_SECONDS
+        return None
+
+    async def _groups(self) -> list[tuple[str, str]]:
+        broker = self._server.broker
+        found: list[tuple[str, str]] = []
+        for name in await broker.topics(">"):
+            with contextlib.suppress(TopicNotFound):
+                found += [(name, info.name) for info in await broker.groups(name)]
+        return found
+
+    async def _is_used(self, name: str, group: str) -> bool:
+        """Whether a connection of any node is a member."""
+        return (await self._server.broker.group_stats(name, group)).members > 0
+
+    async def end_pushed(self) -> None:
+        """Groups of connections that ended with their node, and nobody could delete."""
+        unused: set[tuple[str, str]] = set()
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            before, unused = unused, set()
+            with contextlib.suppress(FlintError):  # nobody leads, or it is gone: the next look
+                for name, group in await self._groups():
+                    if _PUSHED.fullmatch(group) and not await self._is_used(name, group):
+                        unused.add((name, group))
+                        if (name, group) in before:
+                            await self._server.broker.delete_group(name, group)
 
     async def restore(self) -> None:
         """Find those of an earlier run. What was pushed then ended with its connections."""
@@ -314,8 +398,9 @@ class PolledBoard:
         self._server.counters.live_dropped += one.feed.dropped
         try:
             await one.close()
-            if one.leases is not None:
-                await self._server.broker.delete_group(one.name, polled_group(one.id))
+            group, is_shared = polled_group(one.id), self._server.is_shared
+            if one.leases is not None and not (is_shared and await self._is_used(one.name, group)):
+                await self._server.broker.delete_group(one.name, group)
         except (TopicNotFound, GroupNotFound):
             pass  # somebody was faster
         except FlintError as error:

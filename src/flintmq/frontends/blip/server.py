@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ from .pushed import PushedSubscription, SharedFeed
 if TYPE_CHECKING:
     from ..http.collectors import Collector
 
+RANDOM_BITS = 16
 NAMES_KEPT = 4096
 NAME_BYTES_KEPT = 256
 """Names that were escaped before are remembered: so many, up to so long."""
@@ -62,9 +64,12 @@ class BlipServer(Listener[BlipConnection]):
         options: BlipOptions | None = None,
         tls: ServerTls | None = None,
         places: ConnectionSlots | None = None,
+        is_shared: bool = False,
     ) -> None:
         super().__init__(limits=limits or Limits(), gate=gate, tls=tls, places=places)
         self.broker = broker
+        self.is_shared = is_shared
+        """Whether other nodes of a cluster serve the same topics and groups."""
         self.options = options or BlipOptions()
         self.counters = BlipCounters()
         self.polled = PolledBoard(self)
@@ -79,7 +84,9 @@ class BlipServer(Listener[BlipConnection]):
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
         """Listen; where. Port 0 takes any that is free. Raises what names host, port and cause."""
-        if not self._servers:
+        if not self._servers and self.is_shared:
+            self.spawn(self.polled.end_pushed())
+        elif not self._servers:
             await self.polled.restore()
         return await self._listen(host, port, lambda: BlipConnection(self))
 
@@ -110,7 +117,10 @@ class BlipServer(Listener[BlipConnection]):
     def next_id(self) -> int:
         """The number of a subscription. By the clock, so that none is used again, ever: a client
         that polls one of long ago must not get another's messages."""
-        self._last_id = max(self._last_id + 1, self.broker.clock.now_ms())
+        number = self.broker.clock.now_ms()
+        if self.is_shared:  # another node may give one at the same moment
+            number = (number << RANDOM_BITS) + secrets.randbits(RANDOM_BITS)
+        self._last_id = max(self._last_id + 1, number)
         return self._last_id
 
     def seen_id(self, number: int) -> None:
