@@ -3,6 +3,8 @@
 For each system: one worker process, an empty task, 100 bytes of argument, no results kept. First
 the tasks are stored, then the worker is started: tasks per second from its first to its last. Then
 100 tasks a second on a new server: from the call in the sender to the function in the worker.
+
+NATS has no tasks: its row is a loop by hand, and the last row is the same loop over FlintMQ.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ SYSTEMS = {
     "dramatiq": "dramatiq 2.2.1 + Redis (1 process, 8 threads)",
     "taskiq": "taskiq 0.13.0 + Redis streams (1 worker)",
     "nats": "NATS JetStream, a pull consumer by hand",
+    "flintmq-poll": "FlintMQ, a poll loop by hand",
 }
 DURABLE = {
     "flintmq": "synced before it is acknowledged",
@@ -37,6 +40,7 @@ DURABLE = {
     "dramatiq": "Redis appendonly, synced each second",
     "taskiq": "Redis appendonly, synced each second",
     "nats": "file, synced every 2 minutes",
+    "flintmq-poll": "synced before it is acknowledged",
 }
 PATIENCE_SECONDS = 180.0
 
@@ -60,7 +64,7 @@ class Bench:
             }
             send = [str(self.python), "-m", PROGRAMS, "send", str(count), str(rate)]
             served = environment
-            if system not in ("flintmq", "nats"):
+            if system in ("celery", "dramatiq", "taskiq"):
                 served = {**environment, **library_path(self.redis)}
             with running(self._server(system, place, port), served, place):
                 _wait_for(port)
@@ -75,7 +79,7 @@ class Bench:
 
     def _server(self, system: str, place: Path, port: int) -> list[str]:
         python = str(self.python)
-        if system == "flintmq":
+        if system.startswith("flintmq"):
             data = str(place / "data")
             listen = f"127.0.0.1:{port}"
             return [python, "-m", "flintmq.cli", "serve", "--data-dir", data, "--listen", listen]
@@ -95,6 +99,7 @@ class Bench:
             "dramatiq": [*python, "dramatiq", PROGRAMS, "-p", "1", "-t", "8"],
             "taskiq": [*python, "taskiq", "worker", f"{PROGRAMS}:broker", "--workers", "1"],
             "nats": [*python, PROGRAMS, "work"],
+            "flintmq-poll": [*python, PROGRAMS, "work"],
         }[system]
 
 

@@ -16,12 +16,13 @@ import time
 from .counting import hit, payload
 
 SYSTEM = os.environ.get("BENCH_SYSTEM", "")
+FLINT = f"flint://127.0.0.1:{os.environ.get('BENCH_PORT', '7600')}"
 REDIS = f"redis://127.0.0.1:{os.environ.get('BENCH_PORT', '6379')}/0"
 
 if SYSTEM == "flintmq":
     import flintmq
 
-    app = flintmq.App(f"flint://127.0.0.1:{os.environ['BENCH_PORT']}")
+    app = flintmq.App(FLINT)
 
     @app.task(result_ttl=None, concurrency=64)
     async def empty(data: str) -> None:
@@ -66,6 +67,13 @@ async def send(count: int, rate: float) -> None:
         await broker.startup()
         await _paced(count, rate, lambda: empty.kiq(payload()), at_once=256)
         await broker.shutdown()
+    elif SYSTEM == "flintmq-poll":
+        import flintmq
+
+        async with flintmq.connect(FLINT) as mq:
+            await _paced(
+                count, rate, lambda: mq.publish("tasks.empty", payload().encode()), at_once=256
+            )
     elif SYSTEM == "nats":
         stream = await _stream()
         await _paced(
@@ -118,8 +126,19 @@ async def nats_worker() -> None:
             await message.ack()
 
 
+async def poll_worker() -> None:
+    """The same over FlintMQ."""
+    import flintmq
+
+    async with flintmq.connect(FLINT) as mq:
+        while True:
+            for message in await mq.poll("tasks.empty", "workers", max=256, wait=5):
+                hit(message.value.decode())
+                message.ack_nowait()
+
+
 if __name__ == "__main__":
     if sys.argv[1] == "work":
-        asyncio.run(nats_worker())
+        asyncio.run(nats_worker() if SYSTEM == "nats" else poll_worker())
     else:
         asyncio.run(send(int(sys.argv[2]), float(sys.argv[3])))

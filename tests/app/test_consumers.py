@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -16,7 +16,7 @@ import pytest
 import flintmq
 from flintmq import App, Depends, InvalidRequest, Middleware
 from flintmq.app.figures import prometheus_text
-from flintmq.testing import run, settle
+from flintmq.testing import ManualClock, run, settle
 
 
 class Order(msgspec.Struct):
@@ -407,6 +407,32 @@ async def test_stopping_waits_for_the_message_that_is_being_worked_on() -> None:
         assert story == [7]
         (left,) = await mq.poll("orders", "billing")
         assert (left.decode(), left.delivery_count) == ({"id": 8}, 1)
+
+
+@pytest.mark.parametrize(("said", "grace"), [({}, 30), ({"grace": 120}, 120)])
+async def test_what_is_worked_on_too_long_when_it_stops_goes_back(
+    said: dict[str, Any], grace: int
+) -> None:
+    app, clock, begun = App(), ManualClock(), asyncio.Event()
+
+    @app.consumer("orders", group="billing")
+    async def bill(order: Order) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    async with flintmq.connect("memory://", clock=clock) as mq:
+        await mq.publish("orders", {"id": 7})
+        running = AsyncExitStack()
+        await running.enter_async_context(app.running(mq, **said))
+        await begun.wait()
+        stopped = asyncio.create_task(running.aclose())
+        await clock.advance(grace - 1)
+        assert not stopped.done()
+        await clock.advance(1.1)
+        await stopped
+        (back,) = await mq.poll("orders", "billing")
+
+    assert back.delivery_count == 1, "it was not tried to its end"
 
 
 async def test_handlers_are_counted() -> None:

@@ -21,6 +21,7 @@ from ..model import Seconds, StoredReceipt, seconds
 from ..schedule_model import WhenMissed
 from .arguments import place_of
 from .consumers import ConsumerKeywords, ConsumerSpec, consumer_spec
+from .consuming import GRACE_SECONDS
 from .desk import TaskDesk
 from .handles import BlockingPlace
 from .middleware import Around, Middleware
@@ -325,18 +326,21 @@ class App:
     # --- running
 
     @asynccontextmanager
-    async def running(self, mq: Client | None = None) -> AsyncIterator[RunningApp]:
+    async def running(
+        self, mq: Client | None = None, *, grace: Seconds = GRACE_SECONDS
+    ) -> AsyncIterator[RunningApp]:
         """Run all handlers inside this program: `async with app.running(): ...`
 
-        Leaving the block drains: no new messages, and those being processed are finished. With
-        `mq`, that connection is used.
+        Leaving the block drains: no new messages, and those being processed have `grace` seconds
+        to be finished. With `mq`, that connection is used.
         """
+        patience = seconds(grace, "grace")
         await self.open(mq)
         try:
             async with AsyncExitStack() as until:
                 if self.lifespan is not None:
                     await until.enter_async_context(self.lifespan(self))
-                run = RunningApp(self)
+                run = RunningApp(self, patience)
                 until.push_async_callback(run.stop)
                 await run.start()
                 yield run

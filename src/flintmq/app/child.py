@@ -23,6 +23,7 @@ from ..loop.event_loop import loop_factory
 from ..observe.logs import configure, event
 from .app import App
 from .blocking import BlockedLoopWatch, is_program
+from .consuming import GRACE_SECONDS
 from .figures import HandlerFigures
 from .loading import AppNotLoaded, load_app
 from .running import RunningApp
@@ -45,6 +46,8 @@ class ChildOrder(msgspec.Struct, kw_only=True):
     """The descriptor for its reports."""
     url: str | None = None
     connecting: dict[str, Any] = {}
+    grace: float = GRACE_SECONDS
+    """Seconds for what is being worked on when it stops."""
     log_format: str = "auto"
     log_level: str = "info"
 
@@ -87,7 +90,7 @@ def main() -> int:
         return MISUSED
     try:
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
-            runner.run(_work(app, report))
+            runner.run(_work(app, order.grace, report))
     except FlintError as error:
         report(ChildReport(error=str(error), is_ready=False))
         return UNREACHABLE if isinstance(error, ConnectionError | OSError) else FAILED
@@ -96,7 +99,7 @@ def main() -> int:
     return 0
 
 
-async def _work(app: App, report: Any) -> None:
+async def _work(app: App, grace: float, report: Any) -> None:
     running: list[RunningApp] = []
 
     def tell(troubles: list[str]) -> None:
@@ -105,7 +108,7 @@ async def _work(app: App, report: Any) -> None:
 
     watch = BlockedLoopWatch(lambda trouble: tell([trouble]))
     telling = asyncio.create_task(_keep_telling(running, tell, watch))
-    async with _connected(app), app.running() as run:
+    async with _connected(app), app.running(grace=grace) as run:
         running.append(run)
         report(ChildReport(handlers=run.figures(), files=_files()))
         ending = asyncio.create_task(until_signalled(run))

@@ -34,6 +34,8 @@ DISCOVER_SECONDS = 2.0
 """How often a consumer of a pattern looks for new topics."""
 AGAIN_SECONDS = (1.0, 30.0)
 """How long a consumer whose subscription failed waits before it subscribes again."""
+GRACE_SECONDS = 30.0
+"""How long a handler may go on with what it has when it is stopped."""
 DEAD_LETTERS = "dead."
 
 OnError = Callable[[Exception], None]
@@ -103,8 +105,10 @@ class ConsumerRun:
         around: Around,
         on_error: OnError,
         work: Work | None = None,
+        *,
+        grace: float = GRACE_SECONDS,
     ) -> None:
-        self.spec = spec
+        self.spec, self._grace = spec, grace
         self.work: Work = work or ConsumerWork(spec, context)
         self.meter = HandlerMeter(spec.name, self.work.kind, spec.topic, spec.group)
         self._context, self._around, self._on_error = context, around, on_error
@@ -172,9 +176,10 @@ class ConsumerRun:
         self.topics[topic] = asyncio.create_task(self._keep(topic, subscription))
 
     async def _subscribe(self, topic: str) -> Subscription:
-        opened = self._mq.subscribe(topic, self.spec.group, **self.spec.subscribing)
+        spec = self.spec
+        opened = self._mq.subscribe(topic, spec.group, grace=self._grace, **spec.subscribing)
         # As `run` does, but before it is opened: groups exist, and errors show, when this returns.
-        opened._in_turn = self.spec.concurrency == 1
+        opened._in_turn = spec.concurrency == 1
         self._open[topic] = opened
         return await opened
 

@@ -35,8 +35,8 @@ SWEEP_SECONDS = 600.0
 class RunningApp:
     """Made by `App.running`."""
 
-    def __init__(self, app: App) -> None:
-        self.app = app
+    def __init__(self, app: App, grace: float) -> None:
+        self.app, self._grace = app, grace
         self.mq: Client = app.mq
         self.on_error: list[Callable[[Exception], None]] = []
         """Called with what handlers raise: a test wants to see it."""
@@ -47,7 +47,8 @@ class RunningApp:
         self.context = CallContext(app.mq, self._scope, self._pool, {type(app): app})
         self._cancels = CancelBook(app.mq)
         self.consumers = [
-            ConsumerRun(spec, self.context, app.around, self._failed) for spec in app.consumers
+            ConsumerRun(spec, self.context, app.around, self._failed, grace=grace)
+            for spec in app.consumers
         ]
         self.tasks = [self._task_run(task) for task in app.tasks.values()]
         self.consumers += self.tasks
@@ -59,7 +60,9 @@ class RunningApp:
     def _task_run(self, task: Task[Any, Any]) -> ConsumerRun:
         work = TaskWork(task.spec, self.context, self.app.desk, self._cancels)
         spec = task.spec.consumer
-        return ConsumerRun(spec, self.context, self.app.around, self._failed, work)
+        return ConsumerRun(
+            spec, self.context, self.app.around, self._failed, work, grace=self._grace
+        )
 
     def _failed(self, error: Exception) -> None:
         for callback in self.on_error:

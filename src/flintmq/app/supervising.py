@@ -35,8 +35,6 @@ class WorkerPlan(msgspec.Struct, kw_only=True):
     order: ChildOrder
     processes: int = 1
     reload: bool = False
-    grace: float = 30.0
-    """Seconds for what is being worked on when it stops."""
 
 
 class WorkerProcess:
@@ -121,7 +119,7 @@ class WorkerSupervisor:
     async def _drain(self) -> None:
         self._send(signal.SIGTERM)
         loop = asyncio.get_running_loop()
-        kill = loop.call_later(self.plan.grace + 5, self._send, signal.SIGKILL)
+        kill = loop.call_later(self.plan.order.grace + 5, self._send, signal.SIGKILL)
         for one in self.workers:
             if one.process is not None:
                 await _ended(one)

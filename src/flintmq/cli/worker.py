@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from ..app.child import ChildOrder
+from ..app.consuming import GRACE_SECONDS
 from ..app.health import HealthServer
 from ..app.supervising import WorkerPlan, WorkerSupervisor
 from ..errors import InvalidRequest
@@ -34,6 +35,14 @@ PROGRESS_SECONDS = 1.0
     "--health",
     metavar="HOST:PORT",
     help="Serve /health, /ready and /metrics there.",
+)
+@click.option(
+    "--grace",
+    type=click.FloatRange(0, 86_400),
+    default=GRACE_SECONDS,
+    show_default=True,
+    metavar="SECONDS",
+    help="Time to finish what is being processed when stopping.",
 )
 @click.option(
     "--server",
@@ -64,6 +73,7 @@ def command(
     processes: int,
     reload: bool,
     health: str | None,
+    grace: float,
     server: str | None,
     name: str | None,
     log_format: str,
@@ -84,7 +94,7 @@ def command(
     """
     url, connecting = _where(server, name, access)
     order = ChildOrder(
-        place=app, report_to=-1, url=url, connecting=connecting,
+        place=app, report_to=-1, url=url, connecting=connecting, grace=grace,
         log_format=log_format, log_level=log_level,
     )  # fmt: skip
     plan = WorkerPlan(order=order, processes=processes, reload=reload)
