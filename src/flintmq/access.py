@@ -15,6 +15,8 @@ from .patterns import check_pattern, covers, matches
 
 Permission = Literal["publish", "consume", "administer"]
 PERMISSIONS: tuple[Permission, ...] = get_args(Permission)
+LOOKING: tuple[Permission, ...] = ("consume", "administer")
+"""Either shows how a topic and its groups are doing."""
 
 KNOWN_MAX = 4096
 KNOWN_NAME_MAX = 256
@@ -99,6 +101,24 @@ class Access:
         wanted = list(permissions)
         if self.permissions_on(topic).isdisjoint(wanted):
             raise PermissionDenied(" or ".join(wanted), topic)
+
+    def may_look(self, topic: str) -> bool:
+        return not self.permissions_on(topic).isdisjoint(LOOKING)
+
+    def require_look_at_all(self) -> None:
+        if not any(self.may_all_of(one, ">") for one in LOOKING):
+            raise PermissionDenied(" or ".join(LOOKING), ">")
+
+    def may_create(self, topic: str) -> bool:
+        """Topics are made on the fly by those who may publish to them, or administer them."""
+        return self.may("publish", topic) or self.may("administer", topic)
+
+    def is_operator(self) -> bool:
+        """Whether of the whole broker."""
+        return self.may_all_of("administer", ">")
+
+    def require_operator(self) -> None:
+        self.require_all_of("administer", ">")
 
     def require_sees(self, topic: str) -> None:
         if not self.permissions_on(topic):

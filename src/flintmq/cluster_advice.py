@@ -138,9 +138,9 @@ def _copies(nodes: Iterable[NodeStatus]) -> Iterable[ClusterFinding]:
         yield ClusterFinding(
             "error",
             "copies",
-            f"the copy of node {name} differs from that of most nodes",
-            "it gets theirs by itself; if this comes back: test the memory and the disk of the "
-            f"machine, or replace it: `flintmq cluster replace {name} HOST:PORT`",
+            f"the data of node {name} differs from that of most nodes",
+            "it fetches a copy automatically; if this happens again, test the memory and the disk "
+            f"of the machine, or replace it: `flintmq cluster replace {name} HOST:PORT`",
         )
 
 
@@ -196,7 +196,7 @@ def _versions(status: ClusterStatus) -> Iterable[ClusterFinding]:
             "warning",
             "level",
             f"the cluster is at level {status.level}, and all nodes support {least}",
-            "to use new features, and give up the downgrade: `flintmq cluster finalize`",
+            "to use new features, run `flintmq cluster finalize`; there is no downgrade after that",
         )
 
 

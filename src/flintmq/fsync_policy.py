@@ -7,8 +7,7 @@ from typing import Literal
 
 from .errors import InvalidRequest
 
-_ALLOWED = "'always', 'every_n:<records>', 'interval:<milliseconds>' or 'never'"
-
+POLICIES = "always, every_n:<n>, interval:<ms> or never"
 
 NUMBER_MAX = 10**9
 
@@ -29,7 +28,7 @@ class FsyncPolicy:
     @classmethod
     def parse(cls, text: str) -> FsyncPolicy:
         if not isinstance(text, str):
-            raise InvalidRequest(f"unknown fsync policy {text!r}; use {_ALLOWED}")
+            raise InvalidRequest(f"unknown fsync policy {text!r}; use {POLICIES}")
         kind, colon, number = text.partition(":")
         if kind in ("always", "never") and not colon:
             return cls("always" if kind == "always" else "never")
@@ -41,7 +40,7 @@ class FsyncPolicy:
                 f"fsync policy {text!r}: {kind} needs a number of {what} from 1 to "
                 f"{NUMBER_MAX:,}, for example {kind}:100"
             )
-        raise InvalidRequest(f"unknown fsync policy {text!r}; use {_ALLOWED}")
+        raise InvalidRequest(f"unknown fsync policy {text!r}; use {POLICIES}")
 
     @property
     def acknowledges_after_sync(self) -> bool:

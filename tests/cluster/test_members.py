@@ -246,5 +246,5 @@ async def test_the_lead_is_given_to_a_node_by_name(cluster: Cluster) -> None:
     leader.members.transfer(f"n{other}")
 
     await cluster.until(lambda: cluster.nodes[other].is_leading(), "it leads")
-    with pytest.raises(InvalidRequest, match="n9 is no voter"):
+    with pytest.raises(InvalidRequest, match="n9 is not a voter"):
         cluster.nodes[other].members.transfer("n9")

@@ -146,7 +146,7 @@ def test_a_directory_with_other_data_is_no_founders() -> None:
     found(blank, FOUNDERS)
 
     assert is_member(blank)
-    with pytest.raises(InvalidRequest, match="data of a node alone"):
+    with pytest.raises(InvalidRequest, match="data of a single broker"):
         found(used, FOUNDERS)
 
 

@@ -193,7 +193,7 @@ def _look_into(
     factory = depends.factory
     if factory in above:
         chain = " -> ".join(getattr(one, "__name__", "?") for one in (*above[1:], factory))
-        raise InvalidRequest(f"dependencies want each other in a circle: {chain}")
+        raise InvalidRequest(f"circular dependencies: {chain}")
     if depends.wanted is None:
         depends.wanted = wanted_by(
             factory, names, "dependency", injected=injected, has_value=False, above=above

@@ -68,7 +68,7 @@ class CancelBook:
                     log,
                     logging.WARNING,
                     "cancels_unread",
-                    f"wishes to cancel tasks cannot be read: {error}; trying again",
+                    f"cancellations of tasks cannot be read: {error}; trying again",
                 )
                 await asyncio.sleep(AGAIN_SECONDS)
 

@@ -17,10 +17,9 @@ from .arguments import WantedArguments, place_of, wanted_by
 from .calling import Caller
 
 
-class ConsumerKeywords(TypedDict, total=False):
-    """What `@app.consumer` takes beside the topic."""
+class HandlerKeywords(TypedDict, total=False):
+    """What `@app.consumer` and `@app.task` both take."""
 
-    group: str | None
     concurrency: int
     retries: int | None
     backoff: Seconds
@@ -28,13 +27,19 @@ class ConsumerKeywords(TypedDict, total=False):
     jitter: float
     dead_on: Errors
     retry_on: Errors | None
-    publish_to: str | None
-    max: int | None
-    linger: Seconds | None
     lease: Seconds
     lease_max: Seconds
     prefetch: int | None
     order: Order | None
+
+
+class ConsumerKeywords(HandlerKeywords, total=False):
+    """What `@app.consumer` takes beside the topic."""
+
+    group: str | None
+    publish_to: str | None
+    max: int | None
+    linger: Seconds | None
     filter: str | None
     start: Start | None
 

@@ -271,7 +271,7 @@ class ConsumerRun:
         """Call the handler with all that goes with it, count it, and pass on its error."""
         meter, clock = self.meter, self._mq.clock
         began = clock.monotonic()
-        meter.running += 1
+        meter.now.running += 1
         try:
             await self._around.before(call)
             result = await work()
@@ -287,7 +287,7 @@ class ConsumerRun:
         else:
             meter.ended(clock.monotonic() - began, len(call.messages))
         finally:
-            meter.running -= 1
+            meter.now.running -= 1
 
     async def _publish_result(self, call: Invocation, result: Any) -> None:
         if result is None:

@@ -30,32 +30,21 @@ class HandlerMeter:
     """Counts the calls of one handler."""
 
     def __init__(self, name: str, kind: str, topic: str, group: str) -> None:
-        self.name, self.kind, self.topic, self.group = name, kind, topic, group
-        self.running = self.done = self.failed = self.dead = 0
+        self.now = HandlerFigures(name=name, kind=kind, topic=topic, group=group)
         self._took = Histogram(LONG_SECONDS)
 
     def ended(self, seconds: float, count: int = 1) -> None:
-        self.done += count
+        self.now.done += count
         self._took.observe(seconds)
 
     def fell(self, seconds: float, *, is_dead: bool, count: int = 1) -> None:
-        self.failed += count
-        self.dead += count if is_dead else 0
+        self.now.failed += count
+        self.now.dead += count if is_dead else 0
         self._took.observe(seconds)
 
     def figures(self) -> HandlerFigures:
-        return HandlerFigures(
-            name=self.name,
-            kind=self.kind,
-            topic=self.topic,
-            group=self.group,
-            running=self.running,
-            done=self.done,
-            failed=self.failed,
-            dead=self.dead,
-            seconds=self._took.total,
-            buckets=list(self._took.counts),
-        )
+        took = self._took
+        return msgspec.structs.replace(self.now, seconds=took.total, buckets=list(took.counts))
 
 
 def added(many: Iterable[HandlerFigures]) -> list[HandlerFigures]:

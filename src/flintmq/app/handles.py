@@ -77,14 +77,8 @@ class TaskHandle(Generic[R]):
         found = await self._desk.results.look(self._awaited)
         if found is None:
             return TaskState(id=self.id, status="waiting")
-        return TaskState(
-            id=self.id,
-            status=found.status,
-            progress=found.progress,
-            note=found.note,
-            error=found.error,
-            attempt=found.attempt,
-        )
+        known = {name: getattr(found, name) for name in TaskState.__struct_fields__[1:]}
+        return TaskState(id=self.id, **known)
 
     async def cancel(self) -> None:
         """Cancel the task: if it is waiting, it does not start; if it is running, it is stopped.
@@ -97,8 +91,8 @@ class TaskHandle(Generic[R]):
     def _check_kept(self) -> None:
         if not self._keeps_result:
             raise InvalidRequest(
-                "this task keeps no results: leave out result_ttl=None of @app.task, or name the "
-                "seconds"
+                "this task keeps no results: remove result_ttl=None from @app.task, or pass a "
+                "number of seconds"
             )
 
     def _late(self, limit: float) -> NoResult:

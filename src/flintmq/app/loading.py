@@ -29,7 +29,7 @@ def load_app(place: str) -> App:
     if not module_name or not path or module_name.endswith(".py") or "/" in module_name:
         dotted = module_name.removesuffix(".py").strip("./").replace("/", ".") or "module"
         raise AppNotLoaded(
-            f"{place!r} is no place of an app: name the module and the variable, as in "
+            f"{place!r} does not name an app; pass the module and the variable: "
             f"{dotted}:{path or 'app'}"
         )
     here = str(Path.cwd())

@@ -129,11 +129,11 @@ class RunningApp:
 
     def is_working(self) -> bool:
         """Whether a handler is being called right now."""
-        return any(one.meter.running for one in self.consumers)
+        return any(one.meter.now.running for one in self.consumers)
 
     def is_in_threads(self) -> bool:
         """Whether plain functions are being called, which takes real time."""
-        return any(one.meter.running and not one.spec.caller.is_async for one in self.consumers)
+        return any(one.meter.now.running and not one.spec.caller.is_async for one in self.consumers)
 
     async def backlog(self) -> int:
         """How many messages could be worked on right now, or are."""

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, ParamSpec, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, ParamSpec, TypeVar
 
 import msgspec
 
-from ..client.keywords import Errors, When
+from ..client.keywords import When
 from ..client.retrying import Retrying
 from ..errors import EncodeFailed, InvalidRequest
-from ..group_model import Order
 from ..model import Seconds, seconds
 from ..patterns import check_name
 from ..serde.formats import JSON
 from .arguments import WantedArguments, hints_of, place_of, wanted_by
 from .calling import Caller, is_async
-from .consumers import CONCURRENCY, RETRYING, SUBSCRIBING, ConsumerSpec, checked_concurrency
+from .consumers import (
+    CONCURRENCY,
+    RETRYING,
+    SUBSCRIBING,
+    ConsumerSpec,
+    HandlerKeywords,
+    checked_concurrency,
+)
 from .running_task import stoppable
 from .task_model import (
     GROUP,
@@ -40,25 +46,14 @@ SEND_OPTIONS = ("delay", "at", "key", "priority", "unique", "task_id")
 UniqueKey = str | Callable[..., str]
 
 
-class TaskKeywords(TypedDict, total=False):
+class TaskKeywords(HandlerKeywords, total=False):
     """What `@app.task` takes."""
 
     name: str | None
-    concurrency: int
-    retries: int | None
-    backoff: Seconds
-    backoff_max: Seconds
-    jitter: float
-    dead_on: Errors
-    retry_on: Errors | None
     timeout: Seconds | None
     result_ttl: Seconds | None
     unique: UniqueKey | bool | None
     unique_for: Seconds | None
-    lease: Seconds
-    lease_max: Seconds
-    prefetch: int | None
-    order: Order | None
 
 
 class TaskSpec(NamedTuple):
@@ -294,7 +289,7 @@ def _checked(
     taken = [one.name for one in sent if one.name in SEND_OPTIONS]
     if taken:
         raise InvalidRequest(
-            f"argument {taken[0]!r} has the name of an option of send(); call it otherwise"
+            f"argument {taken[0]!r} has the name of an option of send(); rename it"
         )
     chosen: Any = said
     retrying = Retrying.checked("task", {one: chosen[one] for one in RETRYING if one in said})  # type: ignore[arg-type]

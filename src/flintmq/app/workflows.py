@@ -38,7 +38,7 @@ class TaskGroup(Generic[R]):
             )
 
     async def send(self) -> TaskGroupHandle[R]:
-        """Send all of them; returns once that is safe."""
+        """Send all of them; returns once they are stored."""
         return await self._send_by(self.steps[0].task.app.desk)
 
     def send_sync(self) -> BlockingTaskGroupHandle[R]:

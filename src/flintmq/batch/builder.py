@@ -234,15 +234,19 @@ class BatchBuilder:
             self.byte_count += 0 if self.columns & OBJECTS else sum(map(len, values))
             return
         for row, value in enumerate(rows.values(start, stop), start):
-            self.append_row(
-                value,
-                key=rows.key(row),
-                headers=rows.headers(row),
-                priority=rows.priority(row),
-                expiry=rows.expiry(row),
-                deliver_at=rows.deliver_at(row),
-                content_type=rows.content_type(row),
-            )
+            self.append_of(rows, row, value)
+
+    def append_of(self, rows: RowSource, row: int, value: Any) -> None:
+        """Add a row of another batch; its value is known."""
+        self.append_row(
+            value,
+            key=rows.key(row),
+            headers=rows.headers(row),
+            priority=rows.priority(row),
+            expiry=rows.expiry(row),
+            deliver_at=rows.deliver_at(row),
+            content_type=rows.content_type(row),
+        )
 
     def extend_at(self, rows: BatchBuilder, time: int) -> None:
         """Add all rows of another builder as appended at `time`; 0 is not yet."""

@@ -14,7 +14,7 @@ import click
 
 from ..amounts import many, precise, size
 from ..errors import TopicNotFound
-from ..fsync_policy import FsyncPolicy
+from ..fsync_policy import POLICIES, FsyncPolicy
 from .bench_chart import check_chart, print_bars, svg, write_chart
 from .bench_processes import Processes, first_of
 from .bench_workloads import STAMP, WORKLOADS, BenchPlan, BenchRun, Side, lost_in_queues
@@ -47,7 +47,7 @@ WITH_SUBSCRIBERS = ("sub", "pubsub", "queue")
 @click.option(
     "--durability",
     metavar="HOW",
-    help="memory or durable. With --in-process also always, interval:10, every_n:100, never.",
+    help=f"memory or durable. With --in-process also an fsync policy: {POLICIES}.",
 )
 @click.option(
     "--processes",

@@ -68,7 +68,7 @@ def own_place(node_name: str, peer_listen: str) -> tuple[str, Address]:
         raise InvalidRequest(f"{node_name} at {peer_listen}: {error}") from None
     if address[0] in EVERYWHERE:
         raise InvalidRequest(
-            f"{peer_listen} is no address that other nodes can connect to; give the name or the "
-            "address of this machine"
+            f"other nodes cannot connect to {peer_listen}; pass the name or the address of this "
+            "machine"
         )
     return name, address

@@ -47,7 +47,7 @@ async def _status(target: Target) -> ClusterStatus:
             found = await _seen(target, f"{scheme}://{address}")
         except FlintError as error:
             return error
-        return found if found is not None else InvalidRequest("it is no node of a cluster")
+        return found if found is not None else InvalidRequest("it is not a node of a cluster")
 
     addresses = [node.addresses[0] if node.addresses else "" for node in seen.nodes]
     answers = await asyncio.gather(*(ask(at) if at else _unknown() for at in addresses))

@@ -19,9 +19,8 @@ from .command_group import CommandGroup
 from .connecting import Target, server_options, stats_of_groups
 from .envelope import envelope
 from .exit_codes import FAILED
-from .look import print_table
 from .names import GROUP, TOPIC
-from .shared import confirm, hint, output_option, show, yes_option
+from .shared import confirm, output_option, show, show_list, yes_option
 from .sub import shown
 from .values import for_people
 
@@ -75,14 +74,9 @@ def ls(target: Target, topic: str, output: str) -> int:
         return await stats_of_groups(mq, await mq.topics(topic))
 
     found = [one for one in target.ask(work) if one.dead_letters]
-    if not found and output != "json":
-        hint("no dead letters")
     rows = [(one.topic, one.name, one.dead_letters) for one in found]
-    return show(
-        output,
-        [{"topic": t, "group": g, "dead_letters": count} for t, g, count in rows],
-        lambda: print_table(["TOPIC", "GROUP", "DEAD LETTERS"], rows),
-    )
+    value = [{"topic": t, "group": g, "dead_letters": count} for t, g, count in rows]
+    return show_list(output, value, ["TOPIC", "GROUP", "DEAD LETTERS"], rows, "no dead letters")
 
 
 @command.command("show")
@@ -108,8 +102,6 @@ def show_letters(
         return await mq.dead_letters(topic, group, count, first=first)
 
     found = target.ask(work)
-    if not found and output != "json":
-        hint("no dead letters")
     # One line each on a terminal; in a pipe nothing is cut off.
     room = max(40, shutil.get_terminal_size().columns - 48) // 2 if sys.stdout.isatty() else None
     rows = [
@@ -124,7 +116,8 @@ def show_letters(
         for letter in found
     ]
     headings = ["ID", "DIED", "OFFSET", "DELIVERIES", "REASON", "VALUE"]
-    return show(output, [_as_json(letter) for letter in found], lambda: print_table(headings, rows))
+    value = [_as_json(letter) for letter in found]
+    return show_list(output, value, headings, rows, "no dead letters")
 
 
 Act = Callable[[Client, str, str, Sequence[int] | None, str | None], Awaitable[int]]

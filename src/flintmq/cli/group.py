@@ -15,11 +15,11 @@ from ..errors import TopicNotFound
 from ..group_model import GroupStats
 from ..patterns import is_literal
 from .command_group import CommandGroup
-from .connecting import Target, server_options, stats_of_groups
+from .connecting import Target, of_a_group, server_options, stats_of_groups
 from .durations import Position, position_text
 from .look import print_facts, print_table
-from .names import GROUP, TOPIC
-from .shared import confirm, hint, output_option, plain, show, with_options, yes_option
+from .names import TOPIC
+from .shared import confirm, output_option, plain, show, show_list, yes_option
 
 COUNTS = {
     "LAG": "lag",
@@ -64,8 +64,6 @@ def ls(target: Target, topic: str, output: str) -> int:
         return await stats_of_groups(mq, names)
 
     found = target.ask(work)
-    if not found and output != "json":
-        hint("no groups; `flintmq sub TOPIC --group NAME` creates one")
     rows = [
         (
             *(one.topic, one.name, one.kind),
@@ -76,15 +74,8 @@ def ls(target: Target, topic: str, output: str) -> int:
         for one in found
     ]
     headings = ["TOPIC", "GROUP", "KIND", *COUNTS, "OLDEST", ""]
-    return show(output, [plain(one) for one in found], lambda: print_table(headings, rows))
-
-
-of_a_group = with_options(
-    click.argument("topic", type=TOPIC),
-    click.argument("group", type=GROUP),
-    output_option,
-    server_options,
-)
+    none = "no groups; `flintmq sub TOPIC --group NAME` creates one"
+    return show_list(output, [plain(one) for one in found], headings, rows, none)
 
 
 @command.command("info")

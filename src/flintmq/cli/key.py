@@ -55,7 +55,7 @@ def key_store_options(command: Command) -> Command:
     @click.option(
         "--server",
         metavar="URL",
-        help="A node of a cluster, flint://host:port: the key is good at all nodes.",
+        help="A node of a cluster, flint://host:port. The key works at all nodes.",
     )
     @access_options()
     @functools.wraps(command)

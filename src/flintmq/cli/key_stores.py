@@ -66,8 +66,8 @@ class ClusterKeys:
     def add(self, key: ApiKey) -> None:
         if any(known.name == key.name for known in self.keys() or []):
             raise InvalidRequest(
-                f"the cluster has a key {key.name!r} already: choose another name, or take that "
-                "one away first with `flintmq key rm`"
+                f"the cluster has a key {key.name!r} already: choose another name, or revoke "
+                "that one first with `flintmq key rm`"
             )
         self.put(key)
 

@@ -38,7 +38,7 @@ ACCESS = {
     "directory",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Run all pipelines of a directory side by side in one Spark, in place of FILE.",
+    help="Run all pipelines of a directory side by side in one Spark, instead of FILE.",
 )
 @click.option("--once", is_flag=True, help="Process the messages that are there, then exit.")
 @click.option(
@@ -54,7 +54,7 @@ ACCESS = {
 @click.option(
     "--metrics",
     metavar="HOST:PORT",
-    help="Serve figures for Prometheus at http://HOST:PORT/metrics.",
+    help="Serve metrics for Prometheus at http://HOST:PORT/metrics.",
 )
 @click.option(
     "--master",

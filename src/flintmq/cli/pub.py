@@ -94,6 +94,15 @@ class PublishRate(NamedTuple):
         return BATCH if self.rate is None else max(1, min(BATCH, int(self.rate / 20)))
 
 
+key_option = click.option("--key", help="Key, used for partitioning and ordering.")
+header_option = click.option(
+    *("-H", "--header", "headers"),
+    multiple=True,
+    metavar="NAME:VALUE",
+    help="Header. May be repeated.",
+)
+
+
 @click.command("pub")
 @click.argument("topic", type=TOPIC)
 @click.argument("values", nargs=-1, metavar="[VALUE]...")
@@ -107,15 +116,8 @@ class PublishRate(NamedTuple):
     type=click.IntRange(min=1),
     help="Publish N times; {{n}} is replaced by 1, 2, ...",
 )
-@click.option("--key", help="Key, used for partitioning and ordering.")
-@click.option(
-    "-H",
-    "--header",
-    "headers",
-    multiple=True,
-    metavar="NAME:VALUE",
-    help="Header. May be repeated.",
-)
+@key_option
+@header_option
 @click.option("--priority", type=click.IntRange(0, 7), help="0 (default) to 7 (first).")
 @click.option("--ttl", type=Duration(), help="Message expires after this time.")
 @click.option("--delay", type=Duration(), help="Deliver after this delay.")

@@ -11,7 +11,7 @@ from .connecting import Target, run_async, server_options
 from .durations import Duration
 from .envelope import line
 from .names import TOPIC
-from .pub import header_map
+from .pub import header_map, header_option, key_option
 from .shared import output_option
 from .values import for_people, published
 
@@ -22,15 +22,8 @@ TIMEOUT_SECONDS = 5.0
 @click.argument("topic", type=TOPIC)
 @click.argument("value", required=False)
 @click.option("--timeout", type=Duration(), default=TIMEOUT_SECONDS, help="Wait this long.  [5s]")
-@click.option("--key", help="Key, used for partitioning and ordering.")
-@click.option(
-    "-H",
-    "--header",
-    "headers",
-    multiple=True,
-    metavar="NAME:VALUE",
-    help="Header. May be repeated.",
-)
+@key_option
+@header_option
 @click.option("--decode", is_flag=True, help="Print a value in msgpack, Avro ... as JSON.")
 @output_option
 @server_options

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,16 +11,15 @@ import click
 from ..client.client import Client
 from ..schedule_model import Schedule, ScheduleKeywords, ScheduleState
 from .command_group import CommandGroup
-from .connecting import Target, server_options
-from .look import print_table
+from .connecting import Target, of_topics, server_options
 from .names import TOPIC
-from .pub import header_map
-from .shared import confirm, hint, output_option, show, yes_option
+from .pub import header_map, header_option
+from .shared import confirm, output_option, show, show_list, with_options, yes_option
 
 
 @click.group("schedule", cls=CommandGroup)
 def command() -> None:
-    """Create, list, run and remove schedules: messages that the broker publishes at set times.
+    """Create, list, run and delete schedules: messages that the broker publishes at set times.
 
     \b
     Examples:
@@ -34,19 +34,19 @@ def command() -> None:
 @click.argument("name")
 @click.argument("topic", type=TOPIC)
 @click.argument("value", default="")
-@click.option("--cron", metavar="EXPRESSION", help="Five fields: '*/5 8-18 * * mon-fri'.")
-@click.option("--every", type=float, metavar="SECONDS", help="An interval in place of --cron.")
+@click.option("--cron", metavar="EXPRESSION", help="Five fields, as in '*/5 8-18 * * mon-fri'.")
+@click.option(
+    "--every", type=float, metavar="SECONDS", help="Interval in seconds, instead of --cron."
+)
 @click.option("--timezone", metavar="ZONE", help="Time zone of --cron. Default: UTC.")
 @click.option(
     "--missed",
     type=click.Choice(["skip", "once", "all"]),
-    help="What to do for times at which no broker ran. Default: once.",
+    help="Runs missed while no broker was running. Default: once.",
 )
 @click.option("--key", help="Key of the messages.")
 @click.option("--priority", type=int, help="Priority of the messages, 0 to 7.")
-@click.option(
-    "--header", "headers", multiple=True, metavar="NAME:VALUE", help="Add a header. Repeatable."
-)
+@header_option
 @click.option("--replace", is_flag=True, help="Change the schedule if there is one.")
 @output_option
 @server_options
@@ -82,9 +82,7 @@ def add(
 
 
 @command.command("ls")
-@click.argument("topic", type=TOPIC, required=False)
-@output_option
-@server_options
+@of_topics
 def ls(target: Target, topic: str | None, output: str) -> int:
     """List schedules, with their last and next times.
 
@@ -93,13 +91,7 @@ def ls(target: Target, topic: str | None, output: str) -> int:
       flintmq schedule ls
       flintmq schedule ls orders --output json
     """
-
-    async def work(mq: Client) -> list[ScheduleState]:
-        return await mq.schedules(topic)
-
-    found = target.ask(work)
-    if not found and output != "json":
-        hint("no schedules")
+    found: list[ScheduleState] = target.ask(lambda mq: mq.schedules(topic))
     rows = [
         (
             *(one.name, one.topic, one.when, one.missed, _shown(one.last_ms)),
@@ -108,8 +100,7 @@ def ls(target: Target, topic: str | None, output: str) -> int:
         for one in found
     ]
     heads = ["NAME", "TOPIC", "WHEN", "MISSED", "LAST", "NEXT"]
-    show(output, found, lambda: print_table(heads, rows) if rows else None)
-    return 0
+    return show_list(output, found, heads, rows, "no schedules")
 
 
 def _shown(ms: int | None) -> str:
@@ -118,10 +109,11 @@ def _shown(ms: int | None) -> str:
     return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
 
 
+of_a_schedule = with_options(click.argument("name"), output_option, server_options)
+
+
 @command.command("run")
-@click.argument("name")
-@output_option
-@server_options
+@of_a_schedule
 def run(target: Target, name: str, output: str) -> int:
     """Publish the message of a schedule now, in addition.
 
@@ -129,56 +121,50 @@ def run(target: Target, name: str, output: str) -> int:
     Examples:
       flintmq schedule run nightly
     """
-
-    async def work(mq: Client) -> Any:
-        return await mq.run_schedule(name)
-
-    receipt = target.ask(work)
+    receipt = target.ask(lambda mq: mq.run_schedule(name))
     return show(output, receipt, f"Published to {receipt.topic}, offset {receipt.offset}.")
 
 
 @command.command("pause")
-@click.argument("name")
-@output_option
-@server_options
+@of_a_schedule
 def pause(target: Target, name: str, output: str) -> int:
-    """Publish nothing until resumed.
+    """Pause a schedule: it publishes nothing until resumed.
 
     \b
     Examples:
       flintmq schedule pause nightly
     """
-    target.ask(lambda mq: mq.pause_schedule(name))
-    return show(output, {"name": name, "paused": True}, f"Schedule paused ({name}).")
+    return _done(target, output, Client.pause_schedule, name, "paused")
 
 
 @command.command("resume")
-@click.argument("name")
-@output_option
-@server_options
+@of_a_schedule
 def resume(target: Target, name: str, output: str) -> int:
-    """Publish again, from now on. Times during the pause are skipped.
+    """Resume a paused schedule. Times during the pause are skipped.
 
     \b
     Examples:
       flintmq schedule resume nightly
     """
-    target.ask(lambda mq: mq.resume_schedule(name))
-    return show(output, {"name": name, "resumed": True}, f"Schedule resumed ({name}).")
+    return _done(target, output, Client.resume_schedule, name, "resumed")
 
 
 @command.command("rm")
-@click.argument("name")
 @yes_option
-@output_option
-@server_options
+@of_a_schedule
 def rm(target: Target, name: str, yes: bool, output: str) -> int:
-    """Remove a schedule. The topic and its messages stay.
+    """Delete a schedule. The topic and its messages stay.
 
     \b
     Examples:
       flintmq schedule rm nightly --yes
     """
-    confirm(f"Remove schedule {name}?", yes)
-    target.ask(lambda mq: mq.delete_schedule(name))
-    return show(output, {"name": name, "deleted": True}, f"Schedule removed ({name}).")
+    confirm(f"Delete schedule {name}?", yes)
+    return _done(target, output, Client.delete_schedule, name, "deleted")
+
+
+def _done(
+    target: Target, output: str, act: Callable[[Client, str], Awaitable[Any]], name: str, done: str
+) -> int:
+    target.ask(lambda mq: act(mq, name))
+    return show(output, {"name": name, done: True}, f"Schedule {done} ({name}).")

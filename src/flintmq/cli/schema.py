@@ -16,25 +16,27 @@ from ..schema_model import (
     TopicSchema,
 )
 from .command_group import CommandGroup
-from .connecting import Target, server_options
+from .connecting import Target, of_topics, server_options
 from .exit_codes import FAILED
-from .look import print_table
 from .names import TOPIC
-from .shared import confirm, hint, output_option, show, yes_option
+from .shared import confirm, output_option, show, show_list, with_options, yes_option
 
 SUFFIXES: dict[str, SchemaFormat] = {".avsc": "avro", ".json": "json", ".proto": "protobuf"}
 
-file_argument = click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-format_option = click.option(
-    "--format",
-    "format",
-    type=click.Choice(SCHEMA_FORMATS),
-    help="Format. Default: by the suffix (.avsc, .json, .proto).",
-)
-compatibility_option = click.option(
-    "--compatibility",
-    type=click.Choice(COMPATIBILITIES),
-    help="Rule. Default: that of the latest version, at first backward.",
+schema_options = with_options(
+    click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path)),
+    click.option(
+        "--format",
+        type=click.Choice(SCHEMA_FORMATS),
+        help="Format. Default: by the suffix (.avsc, .json, .proto).",
+    ),
+    click.option(
+        "--compatibility",
+        type=click.Choice(COMPATIBILITIES),
+        help="Rule. Default: that of the latest version; backward for the first.",
+    ),
+    output_option,
+    server_options,
 )
 
 
@@ -52,19 +54,8 @@ def command() -> None:
 
 @command.command("add")
 @click.argument("topic", type=TOPIC)
-@file_argument
-@format_option
-@compatibility_option
-@output_option
-@server_options
-def add(
-    target: Target,
-    topic: str,
-    file: Path,
-    format: str | None,
-    compatibility: str | None,
-    output: str,
-) -> int:
+@schema_options
+def add(target: Target, topic: str, file: Path, output: str, **said: Any) -> int:
     """Add the schema in FILE as the next version: Avro, JSON Schema or Protobuf.
 
     It must be compatible with all earlier versions. backward: it reads what they wrote; forward:
@@ -75,27 +66,16 @@ def add(
       flintmq schema add orders order.avsc
       flintmq schema add orders order.avsc --compatibility full
     """
-    said = _said(file, format, compatibility)
-    made = target.ask(lambda mq: mq.add_schema(topic, file.read_text(), **said))
+    keywords = _keywords(file, **said)
+    made = target.ask(lambda mq: mq.add_schema(topic, file.read_text(), **keywords))
     text = f"{topic} has {made.format} schema {made.id} as version {made.version}."
     return show(output, made, text)
 
 
 @command.command("check")
 @click.argument("topic", type=TOPIC)
-@file_argument
-@format_option
-@compatibility_option
-@output_option
-@server_options
-def check(
-    target: Target,
-    topic: str,
-    file: Path,
-    format: str | None,
-    compatibility: str | None,
-    output: str,
-) -> int:
+@schema_options
+def check(target: Target, topic: str, file: Path, output: str, **said: Any) -> int:
     """Check whether the schema in FILE could be added. Exit code 1 if not. Nothing is added.
 
     \b
@@ -103,8 +83,8 @@ def check(
       flintmq schema check orders order.avsc
       flintmq schema check orders order.avsc --compatibility forward --output json
     """
-    said = _said(file, format, compatibility)
-    problems = target.ask(lambda mq: mq.check_schema(topic, file.read_text(), **said))
+    keywords = _keywords(file, **said)
+    problems = target.ask(lambda mq: mq.check_schema(topic, file.read_text(), **keywords))
 
     def tell() -> None:
         for problem in problems:
@@ -117,9 +97,7 @@ def check(
 
 
 @command.command("ls")
-@click.argument("topic", type=TOPIC, required=False)
-@output_option
-@server_options
+@of_topics
 def ls(target: Target, topic: str | None, output: str) -> int:
     """List the versions of schemas, of TOPIC or of all topics.
 
@@ -129,11 +107,9 @@ def ls(target: Target, topic: str | None, output: str) -> int:
       flintmq schema ls orders --output json
     """
     found: list[TopicSchema] = target.ask(lambda mq: mq.schemas(topic))
-    if not found and output != "json":
-        hint("no schemas")
     rows = [(one.topic, str(one.version), one.format, one.compatibility, one.id) for one in found]
     heads = ["TOPIC", "VERSION", "FORMAT", "COMPATIBILITY", "ID"]
-    return show(output, found, lambda: print_table(heads, rows) if rows else None)
+    return show_list(output, found, heads, rows, "no schemas")
 
 
 @command.command("show")
@@ -176,7 +152,7 @@ def rm(target: Target, topic: str, version: int, yes: bool, output: str) -> int:
     return show(output, {"topic": topic, "version": version, "deleted": True}, text)
 
 
-def _said(file: Path, format: str | None, compatibility: str | None) -> dict[str, Any]:
+def _keywords(file: Path, format: str | None, compatibility: str | None) -> dict[str, Any]:
     chosen = format or SUFFIXES.get(file.suffix.lower())
     if chosen is None:
         raise click.UsageError(f"the format of {file} is not known by its suffix; add --format")

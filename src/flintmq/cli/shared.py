@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ from ..amounts import size
 from ..errors import FlintError
 from ..model import TEXT_IN_JSON
 from .exit_codes import FAILED
-from .look import say
+from .look import print_table, say
 
 if TYPE_CHECKING:  # storage is loaded by the few commands that look at a directory
     from ..storage.backup import BackupProgress
@@ -109,6 +109,15 @@ def hint(text: str) -> None:
     """A hint about an empty result: for people only."""
     if sys.stderr.isatty():
         click.echo(text, err=True)
+
+
+def show_list(
+    output: str, value: Any, headings: Sequence[str], rows: Sequence[Sequence[object]], none: str
+) -> int:
+    """Print a list as JSON or as a table; `none` is the hint where there is nothing."""
+    if not rows and output != "json":
+        hint(none)
+    return show(output, value, lambda: print_table(headings, rows))
 
 
 def confirm(question: str, yes: bool) -> None:

@@ -61,7 +61,7 @@ class ReadTally:
 @click.option(
     "--last-per-key",
     is_flag=True,
-    help="The newest message of each key first; then, with --follow, what follows.",
+    help="Start with the newest message of each key; --follow continues with new ones.",
 )
 @click.option("--count", type=click.IntRange(min=1), help="Stop after N messages.")
 @click.option(

@@ -21,11 +21,11 @@ from .shared import (
     ParamType,
     confirm,
     has_colour,
-    hint,
     output_option,
     plain,
     print_json,
     show,
+    show_list,
     yes_option,
 )
 from .sub import pretty
@@ -63,8 +63,6 @@ def ls(target: Target, pattern: str, output: str) -> int:
         return await mq.stats_of(await mq.topics(pattern))
 
     found = target.ask(work)
-    if not found and output != "json":
-        hint(f"no topic matches {pattern}; create one with `flintmq topic add NAME`")
     rows = [
         (
             one.name,
@@ -79,7 +77,8 @@ def ls(target: Target, pattern: str, output: str) -> int:
         for one in found
     ]
     headings = ["TOPIC", "MESSAGES", "SIZE", "FIRST", "NEXT", "IN/S", "OUT/S", "READERS"]
-    return show(output, [plain(one) for one in found], lambda: print_table(headings, rows))
+    none = f"no topic matches {pattern}; create one with `flintmq topic add NAME`"
+    return show_list(output, [plain(one) for one in found], headings, rows, none)
 
 
 @command.command("info")

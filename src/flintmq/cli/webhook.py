@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import click
@@ -9,12 +10,11 @@ import click
 from ..client.client import Client
 from ..webhook_model import Webhook, WebhookKeywords, WebhookState
 from .command_group import CommandGroup
-from .connecting import Target, server_options
+from .connecting import Target, of_a_group, of_topics, server_options
 from .exit_codes import FAILED
-from .look import print_table
 from .names import GROUP, TOPIC
-from .pub import header_map
-from .shared import confirm, hint, output_option, show, yes_option
+from .pub import header_map, header_option
+from .shared import confirm, output_option, show, show_list, yes_option
 
 
 @click.group("webhook", cls=CommandGroup)
@@ -35,9 +35,7 @@ def command() -> None:
 @click.argument("group", type=GROUP)
 @click.argument("url")
 @click.option("--secret", metavar="WHSEC", help="Secret that signs requests. Default: a new one.")
-@click.option(
-    "--header", "headers", multiple=True, metavar="NAME:VALUE", help="Send a header. Repeatable."
-)
+@header_option
 @click.option("--concurrency", type=int, default=4, show_default=True, help="Requests in flight.")
 @click.option("--rate", type=float, metavar="N", help="Maximum requests per second.")
 @click.option(
@@ -99,9 +97,7 @@ def add(
 
 
 @command.command("ls")
-@click.argument("topic", type=TOPIC, required=False)
-@output_option
-@server_options
+@of_topics
 def ls(target: Target, topic: str | None, output: str) -> int:
     """List webhooks and their state.
 
@@ -110,13 +106,7 @@ def ls(target: Target, topic: str | None, output: str) -> int:
       flintmq webhook ls
       flintmq webhook ls orders --output json
     """
-
-    async def work(mq: Client) -> list[WebhookState]:
-        return await mq.webhooks(topic)
-
-    found = target.ask(work)
-    if not found and output != "json":
-        hint("no webhooks")
+    found: list[WebhookState] = target.ask(lambda mq: mq.webhooks(topic))
     rows = [
         (
             *(one.topic, one.group, one.condition, f"{one.delivered:,}", f"{one.retried:,}"),
@@ -125,15 +115,11 @@ def ls(target: Target, topic: str | None, output: str) -> int:
         for one in found
     ]
     heads = ["TOPIC", "GROUP", "STATE", "DELIVERED", "RETRIED", "DEAD", "PER S", "URL"]
-    show(output, found, lambda: print_table(heads, rows) if rows else None)
-    return 0
+    return show_list(output, found, heads, rows, "no webhooks")
 
 
 @command.command("show")
-@click.argument("topic", type=TOPIC)
-@click.argument("group", type=GROUP)
-@output_option
-@server_options
+@of_a_group
 def show_one(target: Target, topic: str, group: str, output: str) -> int:
     """Show one webhook: its settings, state and last error. The secret is not shown.
 
@@ -168,10 +154,7 @@ def show_one(target: Target, topic: str, group: str, output: str) -> int:
 
 
 @command.command("test")
-@click.argument("topic", type=TOPIC)
-@click.argument("group", type=GROUP)
-@output_option
-@server_options
+@of_a_group
 def test(target: Target, topic: str, group: str, output: str) -> int:
     """Send a test request now. Exit code 1 if the target does not accept it.
 
@@ -192,45 +175,32 @@ def test(target: Target, topic: str, group: str, output: str) -> int:
 
 
 @command.command("pause")
-@click.argument("topic", type=TOPIC)
-@click.argument("group", type=GROUP)
-@output_option
-@server_options
+@of_a_group
 def pause(target: Target, topic: str, group: str, output: str) -> int:
-    """Send nothing until resumed. Messages wait.
+    """Pause a webhook. Messages wait until it is resumed.
 
     \b
     Examples:
       flintmq webhook pause orders crm
     """
-    target.ask(lambda mq: mq.pause_webhook(topic, group))
-    text = f"Webhook paused (topic {topic}, group {group})."
-    return show(output, {"topic": topic, "group": group, "paused": True}, text)
+    return _done(target, output, Client.pause_webhook, topic, group, "paused")
 
 
 @command.command("resume")
-@click.argument("topic", type=TOPIC)
-@click.argument("group", type=GROUP)
-@output_option
-@server_options
+@of_a_group
 def resume(target: Target, topic: str, group: str, output: str) -> int:
-    """Send messages again, also after the target answered 410 Gone.
+    """Resume a webhook that was paused, also by an answer of 410 Gone.
 
     \b
     Examples:
       flintmq webhook resume orders crm
     """
-    target.ask(lambda mq: mq.resume_webhook(topic, group))
-    text = f"Webhook resumed (topic {topic}, group {group})."
-    return show(output, {"topic": topic, "group": group, "resumed": True}, text)
+    return _done(target, output, Client.resume_webhook, topic, group, "resumed")
 
 
 @command.command("rm")
-@click.argument("topic", type=TOPIC)
-@click.argument("group", type=GROUP)
 @yes_option
-@output_option
-@server_options
+@of_a_group
 def rm(target: Target, topic: str, group: str, yes: bool, output: str) -> int:
     """Delete a webhook. The group and its messages stay.
 
@@ -239,6 +209,17 @@ def rm(target: Target, topic: str, group: str, yes: bool, output: str) -> int:
       flintmq webhook rm orders crm --yes
     """
     confirm(f"Delete the webhook of topic {topic}, group {group}?", yes)
-    target.ask(lambda mq: mq.delete_webhook(topic, group))
-    text = f"Webhook deleted (topic {topic}, group {group})."
-    return show(output, {"topic": topic, "group": group, "deleted": True}, text)
+    return _done(target, output, Client.delete_webhook, topic, group, "deleted")
+
+
+def _done(
+    target: Target,
+    output: str,
+    act: Callable[[Client, str, str], Awaitable[Any]],
+    topic: str,
+    group: str,
+    done: str,
+) -> int:
+    target.ask(lambda mq: act(mq, topic, group))
+    text = f"Webhook {done} (topic {topic}, group {group})."
+    return show(output, {"topic": topic, "group": group, done: True}, text)

@@ -346,15 +346,7 @@ class OutboxBroker:
         self.refused = (await self.local.topic_stats(REFUSED)).message_count
 
     def stats(self) -> OutboxStats:
-        return OutboxStats(
-            messages=self.messages,
-            bytes=self.bytes,
-            bytes_max=self.bytes_max,
-            sent=self.sent,
-            refused=self.refused,
-            is_connected=self.is_connected,
-            last_error=self.last_error,
-        )
+        return msgspec.convert(self, OutboxStats, from_attributes=True)
 
     async def wait_sent(self, timeout: float | None) -> bool:
         deadline = None if timeout is None else self.clock.monotonic() + timeout

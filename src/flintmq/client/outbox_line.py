@@ -110,15 +110,7 @@ class OutboxLine:
             if not rows.row_count:
                 first, place = offset, to
             source, row = message._source, message._row
-            rows.append_row(
-                source.value(row),
-                key=source.key(row),
-                headers=source.headers(row),
-                priority=source.priority(row),
-                expiry=source.expiry(row),
-                deliver_at=source.deliver_at(row),
-                content_type=source.content_type(row),
-            )
+            rows.append_of(source, row, source.value(row))
             ends = offset + 1
         if rows.row_count:
             yield first, rows

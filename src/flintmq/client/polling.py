@@ -68,40 +68,36 @@ class Pollers:
         self._pollers: dict[tuple[str, str], Poller] = {}
 
     async def poll(self, asked: Asked) -> Deliveries:
-        place = asked.topic, asked.group
-        poller = self._pollers.get(place)
-        if poller is None:
-            poller = Poller(
-                self._broker,
-                asked.topic,
-                asked.group,
-                self._settler,
-                self._tracing,
-                self._patience,
-            )
-            self._pollers[place] = poller
+        poller = self._poller(asked)
         if self._settler.pending:
             await self._settler.room()
             self._settler.push()
         try:
             return await poller.poll(asked)
         finally:
-            if not poller.is_used() and self._pollers.get(place) is poller:
-                del self._pollers[place]
+            self._forget_unused(asked, poller)
 
     async def members(self, asked: Asked) -> list[MemberApi]:
         """Of a group, one for each partition: for who settles what others have polled."""
+        poller = self._poller(asked)
+        try:
+            return await poller.members(asked)
+        finally:
+            self._forget_unused(asked, poller)
+
+    def _poller(self, asked: Asked) -> Poller:
         place = asked.topic, asked.group
         poller = self._pollers.get(place)
         if poller is None:
             poller = self._pollers[place] = Poller(
-                self._broker, asked.topic, asked.group, self._settler, self._tracing, self._patience
+                self._broker, *place, self._settler, self._tracing, self._patience
             )
-        try:
-            return await poller.members(asked)
-        finally:
-            if not poller.is_used() and self._pollers.get(place) is poller:
-                del self._pollers[place]
+        return poller
+
+    def _forget_unused(self, asked: Asked, poller: Poller) -> None:
+        place = asked.topic, asked.group
+        if not poller.is_used() and self._pollers.get(place) is poller:
+            del self._pollers[place]
 
     async def put_back(self, topic: str, group: str, found: Deliveries) -> None:
         """Nobody got what a poll had found: others may have it, or the next poll."""

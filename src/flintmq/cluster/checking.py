@@ -164,8 +164,8 @@ class StateChecks:
                 _log,
                 logging.ERROR,
                 "cluster_states_differ",
-                "the copies of the nodes differ, and no majority agrees: nobody knows which is "
-                "right; make a backup of each node, and compare what is in them",
+                "the data of the nodes differs, and no majority agrees on a copy; back up each "
+                "node, and compare the backups",
                 number=number,
             )
 
@@ -176,8 +176,8 @@ class StateChecks:
             _log,
             logging.ERROR,
             "cluster_state_differs",
-            "what this node has applied is not what most nodes have: it leaves the lead to others, "
-            "and gets a copy of theirs; look at the memory and the disk of this machine",
+            "the data of this node differs from that of the majority: it steps down and fetches a "
+            "copy; check the memory and the disk of this machine",
             node=self._node.id,
             number=number,
             index=self._shard.proposer.applied,
@@ -193,7 +193,7 @@ class StateChecks:
                 _log,
                 logging.WARNING,
                 "cluster_state_rebuilt",
-                "what this node has applied has been replaced by a copy of the node that leads",
+                "the data of this node was replaced by a copy from the leader",
                 node=self._node.id,
                 index=self._shard.proposer.applied,
             )

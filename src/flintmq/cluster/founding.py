@@ -147,7 +147,7 @@ class FoundingNode:
                 return Refused(FOUNDED, is_final=True)
             if self.record.members != members:
                 return Refused(
-                    "this node was asked into a cluster of other members before; empty its data "
+                    "this node was invited to a cluster of other members before; empty its data "
                     "directory to start again",
                     is_final=True,
                 )
@@ -165,12 +165,12 @@ class FoundingNode:
             return refusal
         is_own = id_of(self.name, request.members) == 1
         if is_own and request.asker != self.incarnation:
-            return Refused("that was asked by this node before its disk was emptied")
+            return Refused("this node sent that before its data directory was emptied")
         former: tuple[int, ...] = ()
         record = self.record
         if record is not None:
             if request.asker in record.former_askers:
-                return Refused("another incarnation of the asking node has come since")
+                return Refused("the asking node has since started with another data directory")
             if (record.cluster, record.asker) == (request.cluster, request.asker):
                 return Agreed(self.incarnation)  # asked again; what was confirmed stays
             former = record.former_askers
@@ -196,20 +196,22 @@ class FoundingNode:
             or (record.cluster, record.asker) != (request.cluster, request.asker)
             or record.incarnation != request.incarnation
         ):
-            return Refused("this node has not adopted that cluster, or not from this asker")
+            return Refused("this node has not agreed to that cluster, or not with the asking node")
         self.record = msgspec.structs.replace(record, standing=NodeStanding.CONFIRMED)
         return Agreed(self.incarnation)
 
     def _found(self, request: Found) -> FoundingAnswer:
         record = self.record
         if record is None:
-            return Refused("this node has not been asked into that cluster")
+            return Refused("this node was not invited to that cluster")
         if self.is_founder():
             if record.cluster == request.cluster:
                 return Agreed(self.incarnation)
             return Refused(FOUNDED, is_final=True)
         if not self._is_ours(record, request):
-            return Refused("that is another cluster, or was said to another disk of this node")
+            return Refused(
+                "this is another cluster, or was sent to an earlier data directory of this node"
+            )
         self.record = msgspec.structs.replace(
             record,
             standing=NodeStanding.FOUNDER,

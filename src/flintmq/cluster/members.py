@@ -105,7 +105,7 @@ class ClusterMembers:
         self._check_leads()
         entry = named(self._nodes, name)
         if entry is None or entry.id not in self._node.host.raft.membership.voters:
-            raise InvalidRequest(f"{name} is no voter of this cluster, and cannot lead")
+            raise InvalidRequest(f"{name} is not a voter of this cluster and cannot lead")
         if entry.id == self._node.id:
             return
         if entry.id not in self.live():
@@ -168,7 +168,7 @@ class ClusterMembers:
                 logging.WARNING,
                 "cluster_change_waits",
                 str(error),
-                f"a change of the members of the cluster has to wait: {error}",
+                f"a membership change has to wait: {error}",
             )
 
     def _step(self, host: ShardHost) -> None:

@@ -125,8 +125,7 @@ class SectionMender:
                 _log,
                 logging.WARNING,
                 "messages_not_mended",
-                f"messages of a topic that the disk has damaged could not be got from node "
-                f"{leader}, which is tried again: {error}",
+                f"damaged messages could not be fetched from node {leader}; trying again: {error}",
                 topic=topic.name,
                 first_offset=section.base,
                 next_offset=section.next,
@@ -142,7 +141,7 @@ class SectionMender:
                 _log,
                 logging.WARNING,
                 "messages_mended",
-                f"messages of a topic that the disk had damaged were got from node {leader}",
+                f"damaged messages were replaced by copies from node {leader}",
                 topic=topic.name,
                 first_offset=section.base,
                 next_offset=section.next,

@@ -165,7 +165,7 @@ class ClusterNode:
         """Recover the directory and begin to follow. A blank one begins as a founder's."""
         if self._founders.voters:
             if self.id not in self._founders.voters:
-                raise InvalidRequest(f"node {self.id} is none of {self._founders.voters}")
+                raise InvalidRequest(f"node {self.id} is not one of {self._founders.voters}")
             found(self.filesystem, self._founders)
         elif self._begins_blank:
             begin_blank(self.filesystem)

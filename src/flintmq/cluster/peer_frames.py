@@ -40,6 +40,7 @@ import msgspec
 
 from ..batch.checksum import crc32c
 from ..errors import MalformedFrame
+from ..net.wire.frames import LENGTH, LENGTH_BYTES, FrameCutter
 from ..net.wire.raft_messages import Buffer, decode_message, encode_message
 from ..raft import RaftMessage
 from .levels import LEVEL
@@ -54,7 +55,6 @@ NO_CLUSTER = bytes(16)
 
 HEAD = Struct("<IBBHI")
 HEAD_BYTES = HEAD.size
-LENGTH_BYTES = 4
 FRAME_BYTES_MAX = 256 << 20
 OPENING_BYTES_MAX = 64 << 10
 """What a frame may have before both sides have proved who they are, and on a founding line."""
@@ -62,7 +62,6 @@ RAFT_BYTES_MAX = 8 << 20
 """Beyond this the messages of one turn go on in another frame."""
 REASON_BYTES_MAX = 512
 
-_LENGTH = Struct("<I")
 _REST = Struct("<BBH")
 _HEALTH = Struct("<QQQIIHH")
 
@@ -209,60 +208,23 @@ def encode_frame(kind: int, parts: Iterable[Buffer], *, flags: int = 0, count: i
 
 def frame_bytes(data: bytes) -> int:
     """How long the frame is that begins here, with its length."""
-    (length,) = _LENGTH.unpack_from(data)
+    (length,) = LENGTH.unpack_from(data)
     return int(length) + LENGTH_BYTES
 
 
-class PeerFrameDecoder:
-    """Cuts a byte stream into frames. Feed it any amount; it keeps the remainder.
-
-    A length over the limit is refused before anything of that size is kept, and a frame whose
-    checksum is wrong is not handed out. After an error the line has to go.
-    """
+class PeerFrameDecoder(FrameCutter[PeerFrame]):
+    """Cuts what a line between nodes receives. A frame whose checksum is wrong is not handed out;
+    after an error the line has to go."""
 
     def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
-        self.frame_bytes_max = frame_bytes_max
-        self._parts: list[bytes] = []
-        self._kept = 0
-        self._needed = LENGTH_BYTES
-
-    def feed(self, data: bytes) -> list[PeerFrame]:
-        """The frames that are complete now, in order."""
-        if self._kept:
-            self._parts.append(data)
-            self._kept += len(data)
-            if self._kept < self._needed:
-                return []
-            data = b"".join(self._parts)
-            self._parts, self._kept = [], 0
-        frames: list[PeerFrame] = []
-        position, end = 0, len(data)
-        view = memoryview(data)
-        self._needed = LENGTH_BYTES
-        while end - position >= LENGTH_BYTES:
-            (length,) = _LENGTH.unpack_from(data, position)
-            whole = LENGTH_BYTES + length
-            if whole < HEAD_BYTES or whole > self.frame_bytes_max:
-                raise MalformedFrame(
-                    f"a frame of {whole:,} bytes; {HEAD_BYTES} to {self.frame_bytes_max:,} are "
-                    "allowed"
-                )
-            if end - position < whole:
-                self._needed = whole
-                break
-            frames.append(_frame(view[position : position + whole]))
-            position += whole
-        if position < end:
-            self._parts = [data[position:]]
-            self._kept = end - position
-        return frames
+        super().__init__(HEAD_BYTES, _frame, frame_bytes_max)
 
 
-def _frame(view: memoryview) -> PeerFrame:
-    _, kind, flags, count, checksum = HEAD.unpack_from(view)
-    body = view[HEAD_BYTES:]
-    if crc32c(body, crc32c(view[LENGTH_BYTES : LENGTH_BYTES + _REST.size])) != checksum:
-        raise MalformedFrame(f"a frame of {len(view):,} bytes has a wrong checksum")
+def _frame(view: memoryview, at: int, length: int) -> PeerFrame:
+    _, kind, flags, count, checksum = HEAD.unpack_from(view, at)
+    body = view[at + HEAD_BYTES : at + length]
+    if crc32c(body, crc32c(view[at + LENGTH_BYTES : at + LENGTH_BYTES + _REST.size])) != checksum:
+        raise MalformedFrame(f"a frame of {length:,} bytes has a wrong checksum")
     return PeerFrame(kind, flags, count, body)
 
 
@@ -280,7 +242,7 @@ def encode_raft(messages: Iterable[RaftMessage]) -> list[bytes]:
         if count and (size + length > RAFT_BYTES_MAX or count == 0xFFFF):
             frames.append(encode_frame(FrameKind.RAFT, parts, count=count))
             parts, count, size = [], 0, 0
-        parts.append(_LENGTH.pack(length))
+        parts.append(LENGTH.pack(length))
         parts += buffers
         count += 1
         size += length
@@ -295,7 +257,7 @@ def decode_raft(frame: PeerFrame) -> Iterator[RaftMessage]:
     for _ in range(frame.count):
         if end - position < LENGTH_BYTES:
             raise MalformedFrame(f"{frame.count} messages are more than their frame has")
-        (length,) = _LENGTH.unpack_from(frame.body, position)
+        (length,) = LENGTH.unpack_from(frame.body, position)
         position += LENGTH_BYTES
         if length > end - position:
             raise MalformedFrame(f"a message of {length:,} bytes is longer than its frame")

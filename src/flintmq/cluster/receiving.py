@@ -115,7 +115,7 @@ class CheckpointReceiver:
                 _log,
                 logging.WARNING,
                 "cluster_catching_up",
-                f"this node is new or too far behind: it gets a checkpoint from node {peer}",
+                f"this node is new or too far behind: it fetches a checkpoint from node {peer}",
                 group=kept.group,
                 leader=peer,
                 index=offer.index,

@@ -7,39 +7,22 @@ is. One whose outcome is unknown is not: only who asked knows whether it may be 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Collection, Coroutine
+from functools import update_wrapper
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from ..broker_api import (
     Batch,
-    Batches,
     BrokerApi,
-    FeedApi,
-    Fetch,
-    Fetched,
-    Filter,
-    Joining,
-    MemberApi,
     Placed,
-    ReaderApi,
-    ReaderOpening,
 )
 from ..clock import Clock, SystemClock
 from ..engine.broker import Broker
 from ..errors import Closed, NotLeader
-from ..group_model import GroupInfo, GroupStats, InFlight, Ranges
 from ..model import (
-    Definition,
-    Extent,
-    Overflow,
     Receipt,
-    Start,
-    TopicInfo,
     TopicOptions,
-    TopicStats,
 )
-from ..rows import Rows
-from ..webhook_model import WebhookAnswer, WebhookState
 
 PATIENCE_SECONDS = 10.0
 """How long a verb waits for somebody to lead."""
@@ -47,6 +30,7 @@ AGAIN_SECONDS = 0.05
 """After which time the same node is asked again, doubling up to a second."""
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 class LeadingNode(Protocol):
@@ -61,6 +45,28 @@ class LeadingNode(Protocol):
     def on_leader_changed(self, callback: Callable[[int, int], None]) -> None: ...
     async def open(self) -> None: ...
     async def close(self) -> None: ...
+
+
+def _asks(
+    verb: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[ReplicatedBroker, P], Coroutine[Any, Any, T]]:
+    """A verb as who leads carries it out."""
+
+    async def ask(broker: ReplicatedBroker, /, *given: P.args, **named: P.kwargs) -> T:
+        return await broker._ask(lambda leader: getattr(leader, verb.__name__)(*given, **named))
+
+    return update_wrapper(ask, verb)
+
+
+def _looks(
+    verb: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[ReplicatedBroker, P], Coroutine[Any, Any, T]]:
+    """A verb that only looks."""
+
+    async def look(broker: ReplicatedBroker, /, *given: P.args, **named: P.kwargs) -> T:
+        return await broker._look(lambda leader: getattr(leader, verb.__name__)(*given, **named))
+
+    return update_wrapper(look, verb)
 
 
 class ReplicatedBroker:
@@ -171,26 +177,10 @@ class ReplicatedBroker:
     def publish_value_nowait(self, topic: str, value: bytes) -> Receipt | Awaitable[Receipt] | None:
         return self._local.publish_value_nowait(topic, value) if self._node.is_leading() else None
 
-    def publish_rows_nowait(
-        self,
-        topic: str,
-        values: list[bytes],
-        content_type: str | None,
-        producer: str,
-        sequence: int,
-    ) -> Receipt | Placed | Awaitable[Receipt] | None:
-        if not self._node.is_leading():
-            return None
-        return self._local.publish_rows_nowait(topic, values, content_type, producer, sequence)
+    def publish_rows_nowait(self, *given: Any) -> Receipt | Placed | Awaitable[Receipt] | None:
+        return self._local.publish_rows_nowait(*given) if self._node.is_leading() else None
 
-    async def publish(
-        self, topic: str, rows: Batch, *, qos: int, auto_create: bool, timeout: float | None
-    ) -> Receipt:
-        return await self._ask(
-            lambda broker: broker.publish(
-                topic, rows, qos=qos, auto_create=auto_create, timeout=timeout
-            )
-        )
+    publish = _asks(BrokerApi.publish)
 
     def writer_topics(self, writer: str) -> Collection[str]:
         broker = self.leading()
@@ -198,136 +188,39 @@ class ReplicatedBroker:
 
     # --- verbs
 
-    async def request(
-        self, topic: str, address: str, rows: Batch, timeout: float | None, auto_create: bool = True
-    ) -> Rows:
-        return await self._ask(
-            lambda broker: broker.request(topic, address, rows, timeout, auto_create)
-        )
-
-    async def reply(self, address: str, rows: Batch) -> bool:
-        return await self._ask(lambda broker: broker.reply(address, rows))
-
-    async def stage(
-        self, writer: str, number: int, part: str | int, batches: Batches, *, auto_create: bool
-    ) -> None:
-        return await self._ask(
-            lambda broker: broker.stage(writer, number, part, batches, auto_create=auto_create)
-        )
-
-    async def commit(
-        self, writer: str, number: int, parts: Sequence[str | int], *, ends: bool = False
-    ) -> list[Receipt]:
-        return await self._ask(lambda broker: broker.commit(writer, number, parts, ends=ends))
-
-    async def abort(self, writer: str, number: int) -> None:
-        return await self._ask(lambda broker: broker.abort(writer, number))
-
-    async def backup(self, directory: str) -> None:
-        return await self._ask(lambda broker: broker.backup(directory))
-
-    async def create_topic(self, name: str, options: dict[str, Any]) -> TopicInfo:
-        return await self._ask(lambda broker: broker.create_topic(name, options))
-
-    async def configure_topic(self, name: str, options: dict[str, Any]) -> TopicInfo:
-        return await self._ask(lambda broker: broker.configure_topic(name, options))
-
-    async def delete_topic(self, name: str) -> None:
-        return await self._ask(lambda broker: broker.delete_topic(name))
-
-    async def purge_topic(self, name: str, before: int | None) -> int:
-        return await self._ask(lambda broker: broker.purge_topic(name, before))
-
-    async def topics(self, pattern: str) -> list[str]:
-        return await self._look(lambda broker: broker.topics(pattern))
-
-    async def topic_info(self, name: str) -> TopicInfo:
-        return await self._look(lambda broker: broker.topic_info(name))
-
-    async def topic_stats(self, name: str) -> TopicStats:
-        return await self._look(lambda broker: broker.topic_stats(name))
-
-    async def stats_of(self, names: Sequence[str]) -> list[TopicStats | None]:
-        return await self._look(lambda broker: broker.stats_of(names))
-
-    async def definitions(
-        self, kind: str, topic: str | None = None, name: str | None = None
-    ) -> list[Definition]:
-        return await self._look(lambda broker: broker.definitions(kind, topic, name))
-
-    async def define(
-        self, kind: str, topic: str, name: str, value: bytes | None, version: int | None = None
-    ) -> int:
-        return await self._ask(lambda broker: broker.define(kind, topic, name, value, version))
-
-    async def webhook_states(self, topic: str | None = None) -> list[WebhookState]:
-        return await self._look(lambda broker: broker.webhook_states(topic))
-
-    async def test_webhook(self, topic: str, group: str) -> WebhookAnswer:
-        return await self._ask(lambda broker: broker.test_webhook(topic, group))
-
-    async def open_reader(self, reading: ReaderOpening) -> ReaderApi:
-        return await self._ask(lambda broker: broker.open_reader(reading))
-
-    async def fetch(self, wanted: Fetch) -> Fetched:
-        return await self._ask(lambda broker: broker.fetch(wanted))
-
-    async def extents(self, topic: str, at: Start | None) -> list[Extent]:
-        return await self._look(lambda broker: broker.extents(topic, at))
-
-    async def wait_beyond(self, offsets: Mapping[str, int], timeout: float | None) -> bool:
-        return await self._ask(lambda broker: broker.wait_beyond(offsets, timeout))
-
-    async def open_feed(
-        self, pattern: str, *, capacity: int, overflow: Overflow, filter: Filter | None
-    ) -> FeedApi:
-        return await self._ask(
-            lambda broker: broker.open_feed(
-                pattern, capacity=capacity, overflow=overflow, filter=filter
-            )
-        )
-
-    async def join_group(self, joining: Joining) -> MemberApi:
-        return await self._ask(lambda broker: broker.join_group(joining))
-
-    async def groups(self, topic: str) -> list[GroupInfo]:
-        return await self._look(lambda broker: broker.groups(topic))
-
-    async def group_stats(self, topic: str, group: str) -> GroupStats:
-        return await self._look(lambda broker: broker.group_stats(topic, group))
-
-    async def pause_group(self, topic: str, group: str, paused: bool) -> None:
-        return await self._ask(lambda broker: broker.pause_group(topic, group, paused))
-
-    async def reset_group(self, topic: str, group: str, to: Start | Mapping[int, int]) -> None:
-        return await self._ask(lambda broker: broker.reset_group(topic, group, to))
-
-    async def delete_group(self, topic: str, group: str) -> None:
-        return await self._ask(lambda broker: broker.delete_group(topic, group))
-
-    async def peek(self, topic: str, group: str, max_rows: int) -> Rows:
-        return await self._look(lambda broker: broker.peek(topic, group, max_rows))
-
-    async def in_flight(self, topic: str, group: str, max_rows: int) -> list[InFlight]:
-        return await self._look(lambda broker: broker.in_flight(topic, group, max_rows))
-
-    async def dead_letters(self, topic: str, group: str, max_rows: int, first: int = 0) -> Rows:
-        return await self._look(lambda broker: broker.dead_letters(topic, group, max_rows, first))
-
-    async def redrive(
-        self, topic: str, group: str, offsets: Sequence[int] | None, filter: Filter | None
-    ) -> int:
-        return await self._ask(lambda broker: broker.redrive(topic, group, offsets, filter))
-
-    async def redrive_edited(
-        self, topic: str, group: str, id: int, changes: Mapping[str, Any]
-    ) -> int:
-        return await self._ask(lambda broker: broker.redrive_edited(topic, group, id, changes))
-
-    async def discard(
-        self, topic: str, group: str, offsets: Sequence[int] | None, filter: Filter | None
-    ) -> int:
-        return await self._ask(lambda broker: broker.discard(topic, group, offsets, filter))
-
-    async def cancel(self, topic: str, ranges: Ranges) -> int:
-        return await self._ask(lambda broker: broker.cancel(topic, ranges))
+    request = _asks(BrokerApi.request)
+    reply = _asks(BrokerApi.reply)
+    stage = _asks(BrokerApi.stage)
+    commit = _asks(BrokerApi.commit)
+    abort = _asks(BrokerApi.abort)
+    backup = _asks(BrokerApi.backup)
+    create_topic = _asks(BrokerApi.create_topic)
+    configure_topic = _asks(BrokerApi.configure_topic)
+    delete_topic = _asks(BrokerApi.delete_topic)
+    purge_topic = _asks(BrokerApi.purge_topic)
+    topics = _looks(BrokerApi.topics)
+    topic_info = _looks(BrokerApi.topic_info)
+    topic_stats = _looks(BrokerApi.topic_stats)
+    stats_of = _looks(BrokerApi.stats_of)
+    definitions = _looks(BrokerApi.definitions)
+    define = _asks(BrokerApi.define)
+    webhook_states = _looks(BrokerApi.webhook_states)
+    test_webhook = _asks(BrokerApi.test_webhook)
+    open_reader = _asks(BrokerApi.open_reader)
+    fetch = _asks(BrokerApi.fetch)
+    extents = _looks(BrokerApi.extents)
+    wait_beyond = _asks(BrokerApi.wait_beyond)
+    open_feed = _asks(BrokerApi.open_feed)
+    join_group = _asks(BrokerApi.join_group)
+    groups = _looks(BrokerApi.groups)
+    group_stats = _looks(BrokerApi.group_stats)
+    pause_group = _asks(BrokerApi.pause_group)
+    reset_group = _asks(BrokerApi.reset_group)
+    delete_group = _asks(BrokerApi.delete_group)
+    peek = _looks(BrokerApi.peek)
+    in_flight = _looks(BrokerApi.in_flight)
+    dead_letters = _looks(BrokerApi.dead_letters)
+    redrive = _asks(BrokerApi.redrive)
+    redrive_edited = _asks(BrokerApi.redrive_edited)
+    discard = _asks(BrokerApi.discard)
+    cancel = _asks(BrokerApi.cancel)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from math import inf
 from time import perf_counter
 
-from ..engine.command_log import LogEntry
+from ..engine.command_log import Callback, LogEntry
 from ..engine.commands import LEVEL, Command, decode_command, encode_command
 from ..errors import InvalidRequest, NotLeader
 from ..observe.metrics import PUBLISH_SECONDS, Histogram
@@ -48,7 +48,7 @@ class ReplicatedLog:
         self.leads = False
         self._last = 0
         self.gathered: list[bytes] = []
-        self._on_written: deque[tuple[int, Callable[[], None]]] = deque()
+        self._on_written: deque[tuple[int, Callback]] = deque()
         self._gathered_bytes = 0
         self._is_held = False
         self._proposed: deque[tuple[int, float]] = deque()
@@ -64,10 +64,7 @@ class ReplicatedLog:
     # --- what its host asks and tells
 
     def write_to(
-        self,
-        commit: GroupCommit,
-        on_committed: Callable[[int], None],
-        on_due: Callable[[], object],
+        self, commit: GroupCommit, on_committed: Callable[[int], None], on_due: Callable[[], object]
     ) -> None:
         self.commit, self.on_due = commit, on_due
 
@@ -114,11 +111,7 @@ class ReplicatedLog:
         on_durable()  # its first entry is applied already
 
     def submit(
-        self,
-        command: Command,
-        on_written: Callable[[], None] | None = None,
-        *,
-        sync_can_wait: bool = False,
+        self, command: Command, on_written: Callback | None = None, *, sync_can_wait: bool = False
     ) -> LogEntry:
         if not self.leads:
             raise NotLeader(0, 0)

@@ -55,9 +55,9 @@ def found(filesystem: FileSystem, founders: Membership) -> None:
         return
     if manifest is not None or filesystem.exists("journal"):
         raise InvalidRequest(
-            f"{filesystem.describe()} holds the data of a node alone, and a founder begins with "
-            "nothing: use another directory, or make this one a cluster of one with `flintmq "
-            "cluster init`, and let others join"
+            f"{filesystem.describe()} holds the data of a single broker, but a new cluster starts "
+            "empty: use another directory, or convert this one with `flintmq cluster init` and let "
+            "other nodes join"
         )
     members = members_bytes(founders)
     write_manifest(files, Manifest(checkpoint=1, term=1, members=members))

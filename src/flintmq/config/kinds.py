@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ..errors import InvalidRequest
-from ..fsync_policy import FsyncPolicy
+from ..fsync_policy import POLICIES, FsyncPolicy
 from ..model import OPTION_NAMES, TopicOptions, changed_options
 
 OFF = "off"
@@ -393,7 +393,7 @@ class FilePath(Kind):
 
 class Fsync(Kind):
     metavar = "POLICY"
-    what = "always, every_n:<records>, interval:<milliseconds> or never"
+    what = POLICIES
 
     def parse(self, text: str) -> FsyncPolicy:
         try:

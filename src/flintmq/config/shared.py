@@ -37,8 +37,7 @@ def parsed(name: str, text: str) -> Any:
     setting = _BY_NAME.get(name)
     if setting is None:
         raise InvalidRequest(
-            f"{name} is no setting that a cluster keeps; it keeps {', '.join(NAMES)}; others are "
-            "set for each node"
+            f"the cluster keeps {', '.join(NAMES)}, but not {name}: set it on each node"
         )
     try:
         return setting.from_text(text)

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from ..fsync_policy import ALWAYS, FsyncPolicy
+from ..fsync_policy import ALWAYS, POLICIES, FsyncPolicy
 from ..model import Overflow
 from .kinds import (
     LEVELS,
@@ -318,7 +318,7 @@ GROUPS: Mapping[Group, Sequence[Setting]] = {
     "Disk": (
         Setting(
             "fsync", Fsync(),
-            "When to sync to disk: always, every_n:<n>, interval:<ms> or never.",
+            f"When to sync to disk: {POLICIES}.",
         ),
         reloadable(
             "checkpoint_bytes", Bytes(64 * KIB, 64 * GIB),

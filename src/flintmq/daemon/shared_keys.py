@@ -49,7 +49,7 @@ class SharedKeys:
     def _check(self, name: str, value: bytes | None) -> None:
         check_level(self._catalog)
         if self._gate.ring is None:
-            raise InvalidRequest("this broker runs with auth=off, and asks nobody for a key")
+            raise InvalidRequest("this broker runs with auth=off: it does not check keys")
 
     @property
     def are_there(self) -> bool:

@@ -53,8 +53,8 @@ def _tell_step(seconds: float) -> None:
         logging.WARNING,
         "clock_stepped",
         f"the clock of this machine was set {'forward' if seconds > 0 else 'back'} by "
-        f"{abs(seconds):,.0f} s; the broker's time follows by 1 %, a restart takes a step forward "
-        "over at once",
+        f"{abs(seconds):,.0f} s; the broker's clock catches up at 1 %; restart it to apply a step "
+        "forward at once",
         seconds=round(seconds, 3),
     )
 
@@ -253,7 +253,7 @@ class Broker:
         """A reader that is handed the last message of every key, then what follows."""
         if not topic.compacting.is_on:
             raise InvalidRequest(
-                f"start='last_per_key' needs a topic with compact='key'; {topic.base!r} is none: "
+                f"start='last_per_key' needs a topic with compact='key': "
                 f"configure_topic({topic.base!r}, compact='key')"
             )
         state, end = await topic.compacting.state()
@@ -317,7 +317,7 @@ class Broker:
 
     async def backup(self, directory: str) -> None:
         if self._host is None:
-            raise InvalidRequest("memory:// keeps nothing that could be backed up; file:// does")
+            raise InvalidRequest("memory:// cannot be backed up; use file://")
         self.shard.check_open()
         await self._host.back_up(directory)
 

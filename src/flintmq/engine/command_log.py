@@ -18,6 +18,8 @@ from ..storage.frames import Record, State
 from ..storage.group_commit import GroupCommit
 from .commands import Command
 
+Callback = Callable[[], None]
+
 
 class LogEntry(NamedTuple):
     """Where a command is in its log. Another may be at that index in the end, if another led
@@ -50,11 +52,7 @@ class CommandLog(Protocol):
         """All that was submitted since this log was opened."""
 
     def submit(
-        self,
-        command: Command,
-        on_written: Callable[[], None] | None = None,
-        *,
-        sync_can_wait: bool = False,
+        self, command: Command, on_written: Callback | None = None, *, sync_can_wait: bool = False
     ) -> LogEntry:
         """`on_written` is told once it is written. With `sync_can_wait` nobody waits for more."""
         ...
@@ -81,10 +79,7 @@ class KeptLog(CommandLog, Protocol):
     """When it is time for a checkpoint, by `submitted_bytes`."""
 
     def write_to(
-        self,
-        commit: GroupCommit,
-        on_committed: Callable[[int], None],
-        on_due: Callable[[], object],
+        self, commit: GroupCommit, on_committed: Callable[[int], None], on_due: Callable[[], object]
     ) -> None:
         """What is submitted goes there. `on_committed(index)` is told what may be applied,
         `on_due()` that it is time for a checkpoint."""
@@ -115,11 +110,7 @@ class InstantLog:
         self.term = self.index = self.submitted_bytes = 0
 
     def submit(
-        self,
-        command: Command,
-        on_written: Callable[[], None] | None = None,
-        *,
-        sync_can_wait: bool = False,
+        self, command: Command, on_written: Callback | None = None, *, sync_can_wait: bool = False
     ) -> LogEntry:
         self.index += 1
         return LogEntry(self.index, self.term, 0)

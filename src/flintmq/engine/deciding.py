@@ -129,8 +129,8 @@ def _check_compact(wanted: TopicOptions) -> None:
         raise InvalidRequest("compact='key' keeps the last message of each key: no retention_bytes")
     if wanted.overflow != "drop_oldest" or wanted.keep_until_settled:
         raise InvalidRequest(
-            "compact='key' works with overflow='drop_oldest', without keep_until_settled: what a "
-            "queue group has not settled is kept by itself"
+            "compact='key' works with overflow='drop_oldest', without keep_until_settled: "
+            "messages that a queue group has not settled are kept anyway"
         )
 
 
@@ -138,7 +138,7 @@ def check_change(name: str, ours: TopicOptions, wanted: TopicOptions) -> None:
     """Whether a topic may change so."""
     check_dead_letters(name, wanted)
     if (ours.format == "object") != (wanted.format == "object"):
-        raise InvalidRequest("a topic of objects cannot become one of bytes, nor the other way")
+        raise InvalidRequest("format='object' cannot be set or removed once the topic exists")
     if wanted.storage != ours.storage:
         raise InvalidRequest(f"topic {name!r} was made with storage={ours.storage!r}; it stays so")
     if wanted.partitions == ours.partitions:
@@ -147,13 +147,13 @@ def check_change(name: str, ours: TopicOptions, wanted: TopicOptions) -> None:
         raise InvalidRequest(f"topic {name!r} was made without partitions; it stays so")
     if wanted.partitions is None or wanted.partitions < ours.partitions:
         raise InvalidRequest(
-            f"topic {name!r} has {ours.partitions} partitions; they can be added, not taken away"
+            f"topic {name!r} has {ours.partitions} partitions; they can be added, not removed"
         )
 
 
 def check_dead_letters(name: str, options: TopicOptions) -> None:
     if options.dead_letter_topic == name:
         raise InvalidRequest(
-            f"dead_letter_topic={name!r}: what {name!r} gives up would come back to it for ever; "
+            f"dead_letter_topic={name!r}: its dead letters would return to it again and again; "
             "name another topic"
         )

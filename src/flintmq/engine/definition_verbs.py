@@ -93,11 +93,11 @@ class DefinitionVerbs:
 
     def _check_shared(self, kind: str, topic: str, name: str, value: bytes | None) -> None:
         if topic:
-            raise InvalidRequest(f"{kind} belongs to no topic, and not to {topic!r}")
+            raise InvalidRequest(f"{kind} does not belong to a topic; leave out {topic!r}")
         check = self.shared.get(kind)
         if check is None:
             raise InvalidRequest(
-                "this broker is no node of a cluster: its keys are in its own file (`flintmq key "
-                "add --data-dir DIR` on its machine), its settings in its own configuration"
+                "this broker is not a node of a cluster: add keys to its file with `flintmq key "
+                "add --data-dir DIR` on its machine, and settings to its configuration"
             )
         check(name, value)

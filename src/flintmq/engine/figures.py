@@ -14,6 +14,16 @@ import msgspec
 from ..group_model import Kind
 from ..observe.metrics import Histogram
 
+GROUP_SUMS = (
+    *("lag", "ready", "in_flight", "delayed", "delivered", "redelivered", "acked", "nacked"),
+    *("in_doubt", "reclaimed", "leases_expired", "dead_lettered"),
+)
+GROUP_MOST = ("oldest_age", "members", "waiting", "paused")
+TOPIC_SUMS = (
+    *("messages", "bytes", "first_offset", "next_offset", "publishers_waiting", "published"),
+    *("published_bytes", "delivered", "damaged"),
+)
+
 
 class GroupFigures(msgspec.Struct):
     """A group of a topic. Counts are since the broker began."""
@@ -40,22 +50,10 @@ class GroupFigures(msgspec.Struct):
 
     def add(self, other: GroupFigures) -> None:
         """Sum up: partitions of a topic, or groups that have no series of their own."""
-        self.lag += other.lag
-        self.ready += other.ready
-        self.in_flight += other.in_flight
-        self.in_doubt += other.in_doubt
-        self.delayed += other.delayed
-        self.delivered += other.delivered
-        self.redelivered += other.redelivered
-        self.acked += other.acked
-        self.nacked += other.nacked
-        self.reclaimed += other.reclaimed
-        self.leases_expired += other.leases_expired
-        self.dead_lettered += other.dead_lettered
-        self.oldest_age = max(self.oldest_age, other.oldest_age)
-        self.members = max(self.members, other.members)
-        self.waiting = max(self.waiting, other.waiting)
-        self.paused = max(self.paused, other.paused)
+        for name in GROUP_SUMS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for name in GROUP_MOST:
+            setattr(self, name, max(getattr(self, name), getattr(other, name)))
         if other.drops:
             self.drops = _summed(self.drops, other.drops)
 
@@ -84,15 +82,8 @@ class TopicFigures(msgspec.Struct):
 
     def add(self, other: TopicFigures) -> None:
         """Sum up, but for the groups: partitions of a topic, or topics without series."""
-        self.messages += other.messages
-        self.bytes += other.bytes
-        self.first_offset += other.first_offset
-        self.next_offset += other.next_offset
-        self.publishers_waiting += other.publishers_waiting
-        self.published += other.published
-        self.published_bytes += other.published_bytes
-        self.delivered += other.delivered
-        self.damaged += other.damaged
+        for name in TOPIC_SUMS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
         self.readers = max(self.readers, other.readers)
         self.is_led = self.is_led and other.is_led
         if other.drops:

@@ -47,8 +47,8 @@ class GroupVerbs:
         check_name(group, "group")
         if joining.start == "committed":
             raise InvalidRequest(
-                "start='committed' is what a known group does anyway; a new one begins at "
-                "'earliest', 'latest', an offset or a datetime"
+                "start='committed' is not needed: an existing group continues at its position; a "
+                "new one starts at 'earliest', 'latest', an offset or a datetime"
             )
         term = await self._shard.wait_term()
         found = await self._topics.obtain_for(group, joining.topic, joining.auto_create)
@@ -181,7 +181,7 @@ class GroupVerbs:
                 wanted.append((queue, resolve_start(queue.topic, offset)))
         else:
             if to == "committed":
-                raise InvalidRequest("a queue has settled what it has settled: name a place")
+                raise InvalidRequest("pass earliest, latest, an offset or a time, not committed")
             if isinstance(to, int) and len(queues) > 1:
                 raise InvalidRequest(
                     "each partition has its own offsets; reset_group(..., {partition: offset})"

@@ -13,7 +13,7 @@ from math import inf
 
 from ..storage.frames import ENTRY, RESTART, Record, State
 from ..storage.group_commit import GroupCommit
-from .command_log import LogEntry
+from .command_log import Callback, LogEntry
 from .commands import Command, decode_command, encode_command
 
 
@@ -32,15 +32,12 @@ class JournalLog:
         self.group, self.term, self.index = group, 0, 0
         self._is_behind = False
         self._tickets: deque[tuple[int, int]] = deque()
-        self._on_written: deque[tuple[int, Callable[[], None]]] = deque()
+        self._on_written: deque[tuple[int, Callback]] = deque()
         self._on_term: deque[tuple[int, Callable[[], None]]] = deque()
         self.submitted_bytes = 0
 
     def write_to(
-        self,
-        commit: GroupCommit,
-        on_committed: Callable[[int], None],
-        on_due: Callable[[], object],
+        self, commit: GroupCommit, on_committed: Callable[[int], None], on_due: Callable[[], object]
     ) -> None:
         self._commit, self._on_committed, self._on_due = commit, on_committed, on_due
 
@@ -64,11 +61,7 @@ class JournalLog:
         self._on_term.append((ticket, on_durable))
 
     def submit(
-        self,
-        command: Command,
-        on_written: Callable[[], None] | None = None,
-        *,
-        sync_can_wait: bool = False,
+        self, command: Command, on_written: Callback | None = None, *, sync_can_wait: bool = False
     ) -> LogEntry:
         """`on_written` is called once it is written, which may be long before it is synced; not at
         all if the journal stops."""

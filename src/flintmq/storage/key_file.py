@@ -212,13 +212,13 @@ class KeyFile:
                 key.granted()
                 bytes.fromhex(key.salt)
                 if not _ID.match(key.id) or not key.hash.isascii():
-                    raise ValueError("an id or a hash is none")
+                    raise ValueError("an id or a hash is not valid")
         except (msgspec.DecodeError, InvalidRequest, ValueError) as error:
             raise Corrupt(
-                f"{self.path} is no file of keys ({error}); mend it, or restore it from a copy"
+                f"{self.path} is not a valid key file ({error}); fix it, or restore a copy"
             ) from None
         if len({key.id for key in stored.keys}) < len(stored.keys):
-            raise Corrupt(f"{self.path} has two keys of one id; take one of them out")
+            raise Corrupt(f"{self.path} has two keys with the same id; remove one of them")
         return stored.keys
 
     def add(self, key: ApiKey) -> None:
@@ -229,8 +229,8 @@ class KeyFile:
             keys[:] = [one for one in keys if one.name != key.name or not one.is_expired(now_ms)]
             if any(known.name == key.name for known in keys):
                 raise InvalidRequest(
-                    f"there is a key {key.name!r} already: choose another name, or take that one "
-                    "away first with `flintmq key rm`"
+                    f"there is a key {key.name!r} already: choose another name, or revoke that one "
+                    "first with `flintmq key rm`"
                 )
             keys.append(key)
 

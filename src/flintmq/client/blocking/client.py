@@ -188,7 +188,7 @@ class BlockingClient:
     backup = blocking(Client.backup)
 
     def close(self) -> None:
-        """Flush publishers, close readers, feeds and subscriptions, and let the broker go."""
+        """Flush publishers, close readers, feeds and subscriptions, and disconnect."""
         # Threads that read from subscriptions have time to finish, but for this one.
         self._thread.farewell = partial(self._inner._close_for, current_thread())
         self._thread.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Mapping
-from threading import current_thread
 from typing import Any, Generic, Self, TypeVar, overload
 
 from ...batch import RecordBatch, twin_of
@@ -15,7 +14,7 @@ from ..consuming import AnyConsumer, Consumer, M, R
 from ..feed import Feed
 from ..reader import Reader
 from .derived import like
-from .loop_thread import LoopThread
+from .loop_thread import LoopThread, enter, leave
 
 Inner = TypeVar("Inner", bound=AnyConsumer)
 T = TypeVar("T")
@@ -111,22 +110,13 @@ class BlockingConsumer(Iterator[M], Generic[Inner, M, R]):
 
     def open(self) -> Self:
         """Begin to read; what `with` does. Closing it is up to you then."""
-
-        async def enter() -> None:
-            await self._inner
-
-        self._thread.wait_for_taken(enter, lambda _: self._thread.send_off(self._inner.close))
+        enter(self._thread, self._inner)
         self._is_open = True
         return self
 
     def close(self) -> None:
         """Give back what is held. Iterators over it end; closing twice is fine."""
-        if self._thread.ended is None:
-            try:
-                self._thread.wait_for(self._inner._close_for, current_thread())
-            except Closed:
-                if self._thread.ended is None:
-                    raise
+        leave(self._thread, self._inner)
         self._returned.clear()
 
     def __enter__(self) -> Self:

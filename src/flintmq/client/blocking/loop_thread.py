@@ -419,3 +419,30 @@ def _at_exit() -> None:
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 atexit.register(_at_exit)
+
+
+class Opened(Protocol):
+    """What is opened by awaiting it, and closed for a thread."""
+
+    def __await__(self) -> Generator[Any, None, Any]: ...
+    async def close(self) -> None: ...
+    async def _close_for(self, thread: Any) -> None: ...
+
+
+def enter(thread: LoopThread, inner: Opened) -> None:
+    """Open it; closed again if nobody waits for that any more."""
+
+    async def work() -> None:
+        await inner
+
+    thread.wait_for_taken(work, lambda _: thread.send_off(inner.close))
+
+
+def leave(thread: LoopThread, inner: Opened) -> None:
+    """Close it for this thread; nothing is left to do once the connection has ended."""
+    if thread.ended is None:
+        try:
+            thread.wait_for(inner._close_for, threading.current_thread())
+        except Closed:
+            if thread.ended is None:
+                raise

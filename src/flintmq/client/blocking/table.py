@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, MutableMapping
-from threading import current_thread
 from typing import Generic, Self, overload
 
 from ...batch import Key
@@ -11,7 +10,7 @@ from ...errors import Closed
 from ...model import Receipt, Seconds
 from ..table import Table, TableChange, TableWatch, V
 from .derived import like
-from .loop_thread import LoopThread
+from .loop_thread import LoopThread, enter, leave
 
 
 class BlockingTableWatch(Iterator[TableChange[V]], Generic[V]):
@@ -96,21 +95,12 @@ class BlockingTable(MutableMapping[Key, V]):
 
     def open(self) -> Self:
         """Begin to follow; what `with` does. Closing it is up to you then."""
-
-        async def enter() -> None:
-            await self._inner
-
-        self._thread.wait_for_taken(enter, lambda _: self._thread.send_off(self._inner.close))
+        enter(self._thread, self._inner)
         return self
 
     def close(self) -> None:
         """Stop following. Watchers end; closing twice is fine."""
-        if self._thread.ended is None:
-            try:
-                self._thread.wait_for(self._inner._close_for, current_thread())
-            except Closed:
-                if self._thread.ended is None:
-                    raise
+        leave(self._thread, self._inner)
 
     def __enter__(self) -> Self:
         return self.open()

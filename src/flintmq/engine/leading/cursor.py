@@ -99,7 +99,7 @@ def resolve_start(topic: LeadingTopic, start: Start, cursor: Cursor | None = Non
         try:
             time_ms = -int(-start.timestamp() * 1000 // 1)
         except (ValueError, OverflowError, OSError):
-            raise InvalidRequest(f"{start!r} is no time this machine can count") from None
+            raise InvalidRequest(f"{start!r} is out of range for a time on this machine") from None
         return log.offset_at_time(time_ms)
     if start == "earliest":
         return log.first_offset

@@ -112,7 +112,7 @@ class Staging:
             raise QueueFull(
                 f"the room for what writer {writer!r} has staged, in bytes,",
                 self._writer_bytes_max,
-                "commit or abort what is there, or write less at once",
+                "commit or abort staged parts, or stage less at a time",
             )
         if self._staged_bytes_max is not None and self.size + more > self._staged_bytes_max:
             raise QueueFull(

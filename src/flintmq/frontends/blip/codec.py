@@ -106,7 +106,7 @@ class BlipFrameDecoder:
                 if stop > end:
                     return
                 if not 1 <= type <= type_max:
-                    raise MalformedFrame(f"{type:#04x} is no type of a frame")
+                    raise MalformedFrame(f"unknown frame type {type:#04x}")
                 frames.append(BlipFrame(type, id, whole[at + HEAD_BYTES : stop]))
                 at = stop
             if end - at >= LENGTH_BYTES:

@@ -173,7 +173,7 @@ class BlipConnection(Peer):
             server = self.server
             most = UNKNOWN_BYTES_MAX if server.gate.is_closed else server.options.max_command_bytes
             if not LENGTH_MIN <= length <= most:
-                raise MalformedFrame(f"no first frame has {length:,} bytes")
+                raise MalformedFrame(f"the first frame cannot have {length:,} bytes")
             if len(first) < LENGTH_BYTES + length:
                 return b""
             self.session = self._session_for(bytes(first), length)

@@ -148,7 +148,7 @@ class _FlatTable:
             try:
                 found.decode()
             except UnicodeDecodeError:
-                raise MalformedFrame("a text of a buffer is no UTF-8") from None
+                raise MalformedFrame("a text of a buffer is not UTF-8") from None
         return found
 
 
@@ -170,7 +170,7 @@ def decode_answer(body: bytes) -> FlatMessage | SubAck:
         return SubAck(table.vector(0, is_text=True), table.vector(1, is_text=True))
     if body[0] == 1:
         return FlatMessage(table.number(0), table.vector(1), table.number(2), table.number(3))
-    raise MalformedFrame(f"{body[0]} is no kind of an answer")
+    raise MalformedFrame(f"unknown kind of answer {body[0]}")
 
 
 def _vector(data: bytes, *, is_text: bool = False) -> bytes:

@@ -359,7 +359,7 @@ class Requests:
         return self._connection.server.node.stats()
 
     def _bootstrap(self, request: hermes.Bootstrap, access: Access) -> Reply:
-        access.require_all_of("administer", ">")
+        access.require_operator()
         return self._connection.server.node.bootstrap(request.nodes)
 
     def _task(self, work: Any) -> asyncio.Task[Any]:

@@ -347,14 +347,8 @@ class TopicCollector:
         rest_groups = GroupFigures(OTHERS, "queue")
         topics = topics_left_out = groups_left_out = read = 0
         are_led = True
-        for name in broker.plain_topics():
-            base, slash, partition = name.partition("/")
-            if slash and partition != "0":
-                continue
-            figures = broker.topic_figures(name)
-            if figures is None:
-                continue  # deleted since
-            if slash:
+        for base, is_partitioned, figures in topic_figures(broker):
+            if is_partitioned:
                 figures = yield from whole_topic(broker, base, figures)
             topics += 1
             text = ""
@@ -391,6 +385,16 @@ class TopicCollector:
 def _add_group(page: Page, group: GroupFigures, topic: str, *, is_led: bool) -> None:
     table = FOLLOWED_GROUP if not is_led else QUEUE if group.kind == "queue" else CURSOR
     page.add_table(table, group, f"{topic},{label('group', group.name)}")
+
+
+def topic_figures(broker: Measured) -> Iterator[tuple[str, bool, TopicFigures]]:
+    """Each topic: its name, whether it has partitions, and figures: then those of the first."""
+    for name in broker.plain_topics():
+        base, slash, partition = name.partition("/")
+        if not slash or partition == "0":
+            figures = broker.topic_figures(name)
+            if figures is not None:  # None: deleted since
+                yield base, bool(slash), figures
 
 
 def whole_topic(

@@ -12,7 +12,6 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
-from ...errors import PermissionDenied
 from .collectors import Collector
 from .exposition import OPEN_METRICS, TEXT, Page
 from .identify import access_of
@@ -51,8 +50,7 @@ class MetricsPage:
         access = await access_of(request, self._state)
         # As for the figures of every topic and group; who only scrapes should not have to be able
         # to delete them.
-        if not (access.may_all_of("consume", ">") or access.may_all_of("administer", ">")):
-            raise PermissionDenied("consume or administer", ">")
+        access.require_look_at_all()
         is_open = "application/openmetrics-text" in request.headers.get("accept", "")
         is_packed = "gzip" in request.headers.get("accept-encoding", "")
         chunks = await self.chunks(is_open=is_open, is_packed=is_packed)

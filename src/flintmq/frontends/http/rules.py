@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from ...access import Access, Permission
+from ...access import LOOKING, Access, Permission
 
 
 class ApiRule(NamedTuple):
@@ -28,7 +28,7 @@ def _see(access: Access, path: Mapping[str, str]) -> None:
 
 
 def _of_the_broker(access: Access, path: Mapping[str, str]) -> None:
-    access.require_all_of("administer", ">")
+    access.require_operator()
 
 
 def _stream(access: Access, path: Mapping[str, str]) -> None:
@@ -48,10 +48,10 @@ SETS = ApiRule(
     ADMINISTER.check,  # the rest is in the body: the handler asks
 )
 STREAM = ApiRule("`consume` on the topic, or on all that the pattern matches", _stream)
-LOOK = on_topic("consume", "administer")
+LOOK = on_topic(*LOOKING)
 SEE = ApiRule("any permission on the topic", _see)
 BROKER = ApiRule("`administer` on `>`", _of_the_broker)
 ANY_KEY = ApiRule("any key; the result contains only what it may see", lambda access, path: None)
 ADDRESS = ApiRule(
-    "the address, which only those know who were handed the request", lambda access, path: None
+    "none: only who got the request knows its reply address", lambda access, path: None
 )

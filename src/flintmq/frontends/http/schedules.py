@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
 import msgspec
@@ -13,7 +14,7 @@ from ...errors import InvalidRequest, ScheduleNotFound
 from ...patterns import check_name
 from ...schedule_model import EVERY_MIN, Schedule, ScheduleState, WhenMissed, state_of
 from ...serde.codec import Codec
-from .desk import ApiCall, Desk
+from .desk import ApiCall, Desk, Handler
 from .models import Asked, Done
 from .shown import Model
 
@@ -87,22 +88,18 @@ async def create_schedule(desk: Desk, call: ApiCall) -> ScheduleState:
     return state_of(made, desk.broker.clock.now_ms())
 
 
-async def delete_schedule(desk: Desk, call: ApiCall) -> Done:
-    await _known(desk, call)
-    await _verbs(desk).delete_schedule(schedule_name(call))
-    return Done()
+def _doing(act: Callable[[ScheduleVerbs, str], Awaitable[object]]) -> Handler:
+    async def done(desk: Desk, call: ApiCall) -> Done:
+        await _known(desk, call)
+        await act(_verbs(desk), schedule_name(call))
+        return Done()
+
+    return done
 
 
-async def pause_schedule(desk: Desk, call: ApiCall) -> Done:
-    await _known(desk, call)
-    await _verbs(desk).pause_schedule(schedule_name(call))
-    return Done()
-
-
-async def resume_schedule(desk: Desk, call: ApiCall) -> Done:
-    await _known(desk, call)
-    await _verbs(desk).resume_schedule(schedule_name(call))
-    return Done()
+delete_schedule = _doing(ScheduleVerbs.delete_schedule)
+pause_schedule = _doing(ScheduleVerbs.pause_schedule)
+resume_schedule = _doing(ScheduleVerbs.resume_schedule)
 
 
 async def run_schedule(desk: Desk, call: ApiCall) -> PublishedBySchedule:

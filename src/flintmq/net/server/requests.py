@@ -90,7 +90,7 @@ async def request(session: Session, c: RequestRequest, frame: Frame) -> WithBatc
         c.address,
         checked_batch(frame.batches),
         c.timeout,
-        c.auto_create and _may_create(session, c.topic),
+        c.auto_create and session.access.may_create(c.topic),
     )
     return _some_of(session, rows)
 
@@ -176,7 +176,7 @@ async def open_reader(session: Session, c: OpenReaderRequest, frame: Frame) -> S
     session.check_streams()
     broker = session.server.broker
     filter = _filter(c.filter)
-    auto_create = c.auto_create and _may_create(session, c.topic)
+    auto_create = c.auto_create and session.access.may_create(c.topic)
 
     async def open_plain(topic: Any, start: Start | None) -> ReaderApi:
         return await broker.open_reader(
@@ -217,12 +217,6 @@ async def open_reader(session: Session, c: OpenReaderRequest, frame: Frame) -> S
         topic_id,
         dict(api.state_ends),
     )
-
-
-def _may_create(session: Session, topic: str) -> bool:
-    """Topics are made on the fly by those who may publish to them, or administer them."""
-    access = session.access
-    return access.may("publish", topic) or access.may("administer", topic)
 
 
 async def _open_row(
@@ -465,7 +459,7 @@ async def join_group(session: Session, c: JoinGroupRequest, frame: Frame) -> Joi
         c.order,
         _filter(c.filter),
         start_of(c.start),
-        c.auto_create and _may_create(session, c.topic),
+        c.auto_create and session.access.may_create(c.topic),
     )
     api = await session.server.broker.join_group(joining)
     member = OpenMembership(api, Need("consume", c.topic))

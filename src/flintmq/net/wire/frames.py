@@ -18,12 +18,14 @@ end.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from struct import Struct
+from typing import Generic, TypeVar
 
 from ...errors import MalformedFrame
 
 Buffer = bytes | memoryview
+F = TypeVar("F")
 
 HEADER = Struct("<IBBHQQII")
 HEADER_BYTES = HEADER.size
@@ -77,15 +79,21 @@ def encode_frame(
     return [head + control + bytes(padding), *batches]
 
 
-class FrameDecoder:
-    """Cuts a byte stream into frames. Feed it any amount; it keeps the remainder.
+class FrameCutter(Generic[F]):
+    """Cuts a byte stream into frames that begin with their length. Feed it any amount; it keeps the
+    remainder.
 
     A length that is over the limit, or too short for a header, is refused before anything of that
     size is kept. After an error the stream is beyond repair: the connection has to go.
+    `read(view, at, length)` makes a frame of what is there in full.
     """
 
-    def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+    def __init__(
+        self, head_bytes: int, read: Callable[[memoryview, int, int], F], frame_bytes_max: int
+    ) -> None:
         self.frame_bytes_max = frame_bytes_max
+        self._head_bytes = head_bytes
+        self._read = read
         self._parts: list[bytes] = []
         self._kept = 0
         self._needed = LENGTH_BYTES
@@ -95,7 +103,7 @@ class FrameDecoder:
         """How much of a frame that is not complete yet is held."""
         return self._kept
 
-    def feed(self, data: bytes) -> list[Frame]:
+    def feed(self, data: bytes) -> list[F]:
         """The frames that are complete now, in order."""
         if self._kept:
             self._parts.append(data)
@@ -104,27 +112,34 @@ class FrameDecoder:
                 return []
             data = b"".join(self._parts)
             self._parts, self._kept = [], 0
-        frames: list[Frame] = []
+        frames: list[F] = []
         position, end = 0, len(data)
         view = memoryview(data)
         self._needed = LENGTH_BYTES
         while end - position >= LENGTH_BYTES:
             (length,) = LENGTH.unpack_from(data, position)
             whole = LENGTH_BYTES + length
-            if whole < HEADER_BYTES or whole > self.frame_bytes_max:
+            if whole < self._head_bytes or whole > self.frame_bytes_max:
                 raise MalformedFrame(
-                    f"a frame of {whole:,} bytes; {HEADER_BYTES} to {self.frame_bytes_max:,} are "
-                    "allowed"
+                    f"a frame of {whole:,} bytes; {self._head_bytes} to {self.frame_bytes_max:,} "
+                    "are allowed"
                 )
             if end - position < whole:
                 self._needed = whole
                 break
-            frames.append(_frame(view, position, whole))
+            frames.append(self._read(view, position, whole))
             position += whole
         if position < end:
             self._parts = [data[position:]]
             self._kept = end - position
         return frames
+
+
+class FrameDecoder(FrameCutter[Frame]):
+    """Cuts what a connection of the native protocol receives."""
+
+    def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+        super().__init__(HEADER_BYTES, _frame, frame_bytes_max)
 
 
 def _frame(view: memoryview, at: int, length: int) -> Frame:

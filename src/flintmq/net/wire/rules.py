@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any, NamedTuple, Protocol
 
-from ...access import Access, Permission
+from ...access import LOOKING, Access, Permission
 from ...errors import FlintError, InvalidRequest, PermissionDenied
 
 
@@ -74,7 +74,7 @@ def _topic(permission: Permission) -> Rule:
 
 
 def _looks(asker: Asker, control: Any) -> None:
-    asker.access.require_one_of(("consume", "administer"), _checked(control.topic))
+    asker.access.require_one_of(LOOKING, _checked(control.topic))
 
 
 def _sees(asker: Asker, control: Any) -> None:
@@ -114,7 +114,7 @@ def _consumes_each_offset(asker: Asker, control: Any) -> None:
 
 
 def _everything(asker: Asker, control: Any) -> None:
-    asker.access.require_all_of("administer", ">")
+    asker.access.require_operator()
 
 
 def _administers_one_or_all(asker: Asker, control: Any) -> None:
@@ -155,7 +155,7 @@ def _stream(asker: Asker, control: Any) -> None:
 
 OPEN = Rule("a key: the gate itself", _anybody)
 ANYBODY = Rule("nothing", _anybody)
-ADDRESS = Rule("the address, which only those know who were handed the request", _anybody)
+ADDRESS = Rule("none: only who got the request knows its reply address", _anybody)
 LIST = Rule("nothing; topics that the key does not see are left out", _anybody)
 PUBLISH = _topic("publish")
 PUBLISH_EACH = Rule(PUBLISH.text, _publishes_each)

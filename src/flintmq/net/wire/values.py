@@ -55,5 +55,5 @@ def start_of(fields: Any) -> Any:
                 return _EPOCH + timedelta(microseconds=fields[1] * 1000 - 500)
             except OverflowError:
                 pass
-        raise InvalidRequest(f"{fields!r} is no place to start from")
+        raise InvalidRequest(f"{fields!r} is not a valid start")
     return fields

@@ -151,7 +151,7 @@ def wrong_rules(thing: Source | Step) -> Iterator[Defect]:
                 f"the rule {rule.name} sends messages to dead letters, but {thing.name} has none",
                 "add dead_letters to the source"
                 if is_source
-                else "a row of a step is no message: move the rule to the source, or drop the row",
+                else "rows of a step are not messages: move the rule to the source, or use drop",
             )
     if isinstance(thing, Source) and thing.expect and thing.schema is None and thing.files is None:
         yield Defect(

@@ -22,7 +22,7 @@ from ..lake.fitting import with_parts
 from ..lake.storage import is_object_url
 from .landing import FileChanges, Landing, files_below, local_directory
 from .merging import BYTES_MAX, FILES_MAX, files_to_merge, merge
-from .object_archive import into_objects, query_of
+from .object_archive import for_each_query, into_objects
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -51,22 +51,16 @@ def into_directory(
         return into_objects(
             directory, format=format, partition_by=partition_by, compact=compact, options=options
         )
-    archives: dict[str, Archive] = {}
-
-    def write(frame: DataFrame, number: int) -> None:
-        query = query_of(frame)
-        if query not in archives:
-            archives[query] = Archive(
-                local_directory(directory),
-                owner=query,
-                format=format,
-                partition_by=partition_by,
-                compact=compact,
-                options=options,
-            )
-        archives[query].write(frame, number)
-
-    return write
+    return for_each_query(
+        lambda query: Archive(
+            local_directory(directory),
+            owner=query,
+            format=format,
+            partition_by=partition_by,
+            compact=compact,
+            options=options,
+        )
+    )
 
 
 class Archive:

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ...errors import InvalidRequest
 from ..define.definition import BatchFunction
@@ -50,18 +50,31 @@ def into_objects(
             "(aws_endpoint_url ...)"
         )
     compression = {k.lower(): v for k, v in (options or {}).items()}.get("compression", "zstd")
-    archives: dict[str, ObjectArchive] = {}
+    return for_each_query(
+        lambda query: ObjectArchive(
+            ObjectPlaces(url.rstrip("/"), given),
+            owner=query,
+            partition_by=partition_by,
+            compact=compact,
+            compression=compression,
+        )
+    )
+
+
+class TakesBatches(Protocol):
+    """What micro-batches are written to."""
+
+    def write(self, frame: DataFrame, number: int) -> None: ...
+
+
+def for_each_query(archive_of: Callable[[str], TakesBatches]) -> BatchFunction:
+    """Write the micro-batches of each streaming query to an archive of its own."""
+    archives: dict[str, TakesBatches] = {}
 
     def write(frame: DataFrame, number: int) -> None:
         query = query_of(frame)
         if query not in archives:
-            archives[query] = ObjectArchive(
-                ObjectPlaces(url.rstrip("/"), given),
-                owner=query,
-                partition_by=partition_by,
-                compact=compact,
-                compression=compression,
-            )
+            archives[query] = archive_of(query)
         archives[query].write(frame, number)
 
     return write

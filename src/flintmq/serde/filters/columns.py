@@ -14,8 +14,8 @@ from ...batch import (
     Key,
     RecordBatch,
 )
-from ...batch.columns import split, text
-from ...batch.format import BYTES, TEXT
+from ...batch.columns import Layout, split, text
+from ...batch.format import BYTES, TEXT, Buffer
 from ...errors import Corrupt
 
 _ROWS_AT_ONCE_MIN = 8
@@ -40,6 +40,15 @@ def keys_at_once(source: RecordBatch, rows: Sequence[int]) -> Callable[[int], Ke
     return dict(zip(between, map(text, keys), strict=True)).__getitem__
 
 
+def header_ends(raw: Buffer, layout: Layout, rows: range) -> list[int]:
+    """Where the headers of the first row begin, and where those of each row end."""
+    at = layout.header_rows + 4 * rows.start
+    ends = memoryview(raw)[at : at + 4 * (len(rows) + 1)].cast("i").tolist()
+    if sorted(ends) != ends or ends[0] < 0 or ends[-1] > layout.header_count:
+        raise Corrupt("the rows of the headers of a record batch are out of order")
+    return ends
+
+
 def header_at_once(
     source: RecordBatch, name: str, rows: Sequence[int]
 ) -> Callable[[int, object], object]:
@@ -48,11 +57,8 @@ def header_at_once(
     if between is None:
         return lambda row, missing: source.headers(row).get(name, missing)
     raw, layout = source.payload()
-    at = layout.header_rows + 4 * between.start
-    ends = memoryview(raw)[at : at + 4 * (len(between) + 1)].cast("i").tolist()
+    ends = header_ends(raw, layout, between)
     first, last = ends[0], ends[-1]
-    if sorted(ends) != ends or first < 0 or last > layout.header_count:
-        raise Corrupt("the rows of the headers of a record batch are out of order")
     found: dict[int, object] = {}
     names = split(raw, layout.header_names, first, last)
     wanted = name.encode(errors="surrogatepass")

@@ -16,8 +16,7 @@ from typing import Any
 from ...batch import PRIORITY, RecordBatch
 from ...batch.columns import BinaryColumn, Layout, item_at, split
 from ...batch.format import TEXT, Buffer
-from ...errors import Corrupt
-from .columns import range_at_once
+from .columns import header_ends, range_at_once
 from .grammar import BoolNode, CompareNode, ConstNode, FieldNode, NameNode, Node
 from .meaning import COMPARED, NUMBERS
 
@@ -99,11 +98,8 @@ def _find_headers(
     name: bytes, wanted: frozenset[bytes], batch: RecordBatch, rows: range
 ) -> list[int]:
     raw, layout = batch.payload()
-    at = layout.header_rows + 4 * rows.start
-    ends = memoryview(raw)[at : at + 4 * (len(rows) + 1)].cast("i").tolist()
+    ends = header_ends(raw, layout, rows)
     first, last = ends[0], ends[-1]
-    if sorted(ends) != ends or first < 0 or last > layout.header_count:
-        raise Corrupt("the rows of the headers of a record batch are out of order")
     entries = _equal(raw, layout.header_values, first, last, wanted)
     if not entries:
         return []

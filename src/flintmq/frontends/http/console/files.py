@@ -122,7 +122,7 @@ def console_routes() -> list[BaseRoute]:
 
 def _answer(request: Request, file: ConsoleFile | None, kind: str, kept: str) -> Response:
     if file is None:
-        raise HttpRefusal(404, "NotFound", "there is no such part of the console; it begins at /")
+        raise HttpRefusal(404, "NotFound", "the console has no such page; it starts at /")
     headers = {
         "content-type": KINDS[kind],
         "content-security-policy": POLICY,

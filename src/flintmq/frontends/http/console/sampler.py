@@ -17,7 +17,7 @@ from pathlib import Path
 from ....engine.dead_letters import REDRIVE, dead_letter_name
 from ....engine.figures import GroupFigures, Measured, TopicFigures
 from ....observe.metrics import Histogram
-from ..collectors import resident_bytes, whole_topic
+from ..collectors import resident_bytes, topic_figures, whole_topic
 from ..state import HttpState
 from ..turnstile import Turnstile
 from .models import GroupRow, Sample, TopicRow
@@ -195,15 +195,9 @@ class Sampler:
 
     async def _walk_topics(self, broker: Measured, walked: Walked, slot: int) -> None:
         read = 0
-        for name in broker.plain_topics():
-            base, slash, partition = name.partition("/")
-            if slash and partition != "0":
-                continue
-            figures = broker.topic_figures(name)
-            if figures is None:
-                continue  # deleted since
+        for base, is_partitioned, figures in topic_figures(broker):
             partitions = 0
-            if slash:
+            if is_partitioned:
                 summing = whole_topic(broker, base, figures)
                 while True:
                     try:

@@ -18,8 +18,8 @@ class RelayCommand(BaseCommand):
     help = "Publish the messages of the outbox to FlintMQ, until Ctrl-C or SIGTERM."
 
     def add_arguments(self, parser: Any) -> None:
-        parser.add_argument("--once", action="store_true", help="end when the outbox is empty")
-        parser.add_argument("--database", help="the alias of a database; the default one else")
+        parser.add_argument("--once", action="store_true", help="exit when the outbox is empty")
+        parser.add_argument("--database", help="database alias; default: the default database")
 
     def handle(self, *_: Any, **said: Any) -> None:
         async def main() -> int:
