@@ -67,9 +67,9 @@ def test_an_app_is_found_by_its_module_and_name(here: Path) -> None:
 @pytest.mark.parametrize(
     ("place", "why"),
     [
-        ("workers_b.py", r"no place of an app: .* as in workers_b:app"),
-        ("src/workers_b:app", r"as in src\.workers_b:app"),
-        (":app", "no place of an app"),
+        ("workers_b.py", r"does not name an app; .*: workers_b:app"),
+        ("src/workers_b:app", r"variable: src\.workers_b:app"),
+        (":app", "does not name an app"),
         ("no_such_module:app", "there is no module 'no_such_module' in "),
         ("workers_b:nothing", r"'nothing' is nothing, not a flintmq.App; its apps: app"),
         ("workers_b:number", "'number' is a int"),

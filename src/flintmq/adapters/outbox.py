@@ -67,7 +67,7 @@ class RowMaker:
     """Makes rows that no other process makes."""
 
     def __init__(self) -> None:
-        self._pid = 0
+        self._pid, self._producer, self._numbers = 0, "", count(1)
 
     def row(
         self,

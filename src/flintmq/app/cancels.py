@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from ..client.client import Client
 from ..errors import Closed, FlintError
@@ -72,8 +73,8 @@ class CancelBook:
                 )
                 await asyncio.sleep(AGAIN_SECONDS)
 
-    def _wish(self, rows: object) -> None:
-        for message in rows:  # type: ignore[attr-defined]
+    def _wish(self, rows: Iterable[Any]) -> None:
+        for message in rows:
             task_id = message.key
             self._wished[task_id] = None
             if len(self._wished) > REMEMBERED_MAX:

@@ -88,6 +88,12 @@ def consumer_spec(
         raise InvalidRequest(f"consumer {place_of(function)}: {error}") from None
 
 
+def retrying_of(what: str, said: HandlerKeywords) -> Retrying:
+    chosen: Any = said
+    retrying: Any = {one: chosen[one] for one in RETRYING if one in said}
+    return Retrying.checked(what, retrying)
+
+
 def _checked(
     function: Callable[..., Any], topic: str, said: ConsumerKeywords, wanted: WantedArguments
 ) -> ConsumerSpec:
@@ -112,7 +118,7 @@ def _checked(
         is_pattern,
         check_name(said.get("group") or name.replace("<", "").replace(">", ""), "group"),
         caller,
-        Retrying.checked("consumer", {one: chosen[one] for one in RETRYING if one in said}),  # type: ignore[arg-type]
+        retrying_of("consumer", said),
         concurrency,
         publish_to,
         batch,
@@ -152,7 +158,8 @@ def _batch(wanted: WantedArguments, said: ConsumerKeywords) -> BatchWanted | Non
             f"{given[0]}= asks for batches: annotate {which} as list[T], "
             "list[flintmq.Message] or flintmq.Deliveries"
         )
-    most = BATCH_MAX if said.get("max") is None else said["max"]
+    most = said.get("max")
+    most = BATCH_MAX if most is None else most
     if type(most) is not int or not 1 <= most <= TAKE_MAX:
         raise InvalidRequest(f"max must be a whole number from 1 to {TAKE_MAX:,}, not {most!r}")
     linger = said.get("linger")

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, ParamSpec, TypeVar
 import msgspec
 
 from ..client.keywords import When
-from ..client.retrying import Retrying
 from ..errors import EncodeFailed, InvalidRequest
 from ..model import Seconds, seconds
 from ..patterns import check_name
@@ -17,11 +16,11 @@ from .arguments import WantedArguments, hints_of, place_of, wanted_by
 from .calling import Caller, is_async
 from .consumers import (
     CONCURRENCY,
-    RETRYING,
     SUBSCRIBING,
     ConsumerSpec,
     HandlerKeywords,
     checked_concurrency,
+    retrying_of,
 )
 from .running_task import stoppable
 from .task_model import (
@@ -292,7 +291,7 @@ def _checked(
             f"argument {taken[0]!r} has the name of an option of send(); rename it"
         )
     chosen: Any = said
-    retrying = Retrying.checked("task", {one: chosen[one] for one in RETRYING if one in said})  # type: ignore[arg-type]
+    retrying = retrying_of("task", said)
     if retrying.retries is None:
         retrying = retrying._replace(retries=RETRIES)
     ttl = said.get("result_ttl", RESULT_SECONDS)

@@ -69,7 +69,8 @@ def add(
       flintmq schedule add nightly orders '{"kind": "report"}' --cron '0 2 * * *'
       flintmq schedule add beat orders --every 30 --missed skip
     """
-    chosen: ScheduleKeywords = {name: value for name, value in said.items() if value is not None}  # type: ignore[assignment]
+    given: Any = {name: value for name, value in said.items() if value is not None}
+    chosen: ScheduleKeywords = given
     if headers:
         chosen["headers"] = header_map(headers)
 

@@ -78,7 +78,8 @@ def add(
       flintmq webhook add orders crm https://crm.example.com/hook
       flintmq webhook add orders crm https://crm.example.com/hook --order key --retries 10
     """
-    chosen: WebhookKeywords = {name: value for name, value in said.items() if value is not None}  # type: ignore[assignment]
+    given: Any = {name: value for name, value in said.items() if value is not None}
+    chosen: WebhookKeywords = given
     if headers:
         chosen["headers"] = header_map(headers)
 

@@ -157,11 +157,12 @@ class BackgroundSettler:
 
     def _failed(self, alike: _SettledAlike, error: Exception, lost: set[int] | None) -> None:
         all_failed: Ranges = []
-        for grip, ranges in alike.ranges.items():
-            grip.failed(ascending(ranges), lost)
+        for failed, ranges in alike.ranges.items():
+            failed.failed(ascending(ranges), lost)
             for start, stop in ranges:
                 append_range(all_failed, start, stop)
         offsets = [o for o in offsets_in(all_failed) if lost is None or o in lost]
+        grip = next(iter(alike.ranges))
         topic, group = grip.topic, grip.group
         self.failed += len(offsets)
         event(

@@ -215,7 +215,7 @@ class OutboxBroker:
     def publish_value_nowait(self, topic: str, value: bytes) -> Awaitable[Receipt] | None:
         return None
 
-    def publish_rows_nowait(self, *given: Any) -> None:
+    def publish_rows_nowait(self, *given: Any, **named: Any) -> None:
         return None
 
     def may_gather(self, topic: str) -> bool:

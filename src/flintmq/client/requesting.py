@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from typing import Unpack
+from typing import Any, Unpack
 
 from ..errors import InvalidRequest
 from ..model import REPLY_TO, Seconds
@@ -76,7 +76,8 @@ class Requesting:
 
 
 def _of_message(said: RequestKeywords) -> MessageKeywords:
-    message = dict(said)
-    message.pop("partition", None)
-    message.pop("auto_create", None)
-    return message  # type: ignore[return-value]
+    given: Any = dict(said)
+    given.pop("partition", None)
+    given.pop("auto_create", None)
+    message: MessageKeywords = given
+    return message

@@ -177,8 +177,11 @@ class ReplicatedBroker:
     def publish_value_nowait(self, topic: str, value: bytes) -> Receipt | Awaitable[Receipt] | None:
         return self._local.publish_value_nowait(topic, value) if self._node.is_leading() else None
 
-    def publish_rows_nowait(self, *given: Any) -> Receipt | Placed | Awaitable[Receipt] | None:
-        return self._local.publish_rows_nowait(*given) if self._node.is_leading() else None
+    def publish_rows_nowait(
+        self, *given: Any, **named: Any
+    ) -> Receipt | Placed | Awaitable[Receipt] | None:
+        is_leading = self._node.is_leading()
+        return self._local.publish_rows_nowait(*given, **named) if is_leading else None
 
     publish = _asks(BrokerApi.publish)
 

@@ -46,7 +46,7 @@ class ReplicatedLog:
         """The highest level of commands that every node of the cluster knows."""
         # While we lead:
         self.leads = False
-        self._last = 0
+        self._last = self._next_term = 0
         self.gathered: list[bytes] = []
         self._on_written: deque[tuple[int, Callback]] = deque()
         self._gathered_bytes = 0

@@ -46,6 +46,7 @@ class ReadyWrites:
         self._readies: deque[tuple[int, Ready]] = deque()
         self._indexes: deque[tuple[int, int]] = deque()
         self._moved = asyncio.Event()
+        self._must_sync = False
 
     def write(self, ready: Ready, *, tell_when_written: bool = False) -> bool:
         """Hand a Ready to the journal; whether it is done already, having nothing to wait for.

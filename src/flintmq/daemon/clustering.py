@@ -328,7 +328,8 @@ def check_place(config: Config, file: NodeFile, founder: ClusterFounder) -> None
             "--initial-cluster name=host:port,..., or name nodes of a running one with --join "
             "host:port"
         )
-    pairs = [member.partition("=")[::2] for member in config.initial_cluster]
+    parts = (member.partition("=") for member in config.initial_cluster)
+    pairs = [(name, address) for name, _, address in parts]
     founder.want(members_of(pairs))
 
 

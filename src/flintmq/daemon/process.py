@@ -166,7 +166,7 @@ class Daemon:
             del handlers[signal.SIGINT]
         for number, handler in handlers.items():
             loop.add_signal_handler(number, handler)
-        ours = logging.getLogger(__package__.partition(".")[0])
+        ours = logging.getLogger(__name__.partition(".")[0])
         if self._http is not None:
             ours.addHandler(self._events)
         try:

@@ -46,10 +46,12 @@ class CommandLog(Protocol):
     @property
     def index(self) -> int:
         """Of the last command that was submitted, here or by who led before."""
+        ...
 
     @property
     def submitted_bytes(self) -> int:
         """All that was submitted since this log was opened."""
+        ...
 
     def submit(
         self, command: Command, on_written: Callback | None = None, *, sync_can_wait: bool = False
@@ -96,6 +98,7 @@ class KeptLog(CommandLog, Protocol):
 
     def needed_behind(self, checkpoint: int) -> int:
         """Behind which index the journal has to be kept, if that is the last checkpoint."""
+        ...
 
     def written_up_to(self, ticket: int) -> None: ...
     def durable_up_to(self, ticket: int) -> None: ...

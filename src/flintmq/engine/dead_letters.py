@@ -65,7 +65,7 @@ def living_rows(letters: Sequence[Message], edit: Mapping[str, Any] | None = Non
         headers = {
             name: value for name, value in letter.headers.items() if name not in DEAD_HEADERS
         }
-        said = {
+        said: dict[str, Any] = {
             "value": letter.value,
             "key": letter.key,
             "headers": headers,

@@ -77,6 +77,7 @@ class Flushing:
                 if size >= OWN_SEGMENT_BYTES:
                     writer = own = self._new_segment()
                 else:
+                    own = None
                     writer = shared = shared or self._new_segment()
                 batches = joined(self._in_memory([*earlier, *flush.tail]), CHUNK_ROWS, CHUNK_BYTES)
                 if flush.gone is not None:
@@ -87,11 +88,11 @@ class Flushing:
                     garbage[flush.topic] = thinner.garbage
                 else:
                     for batch in batches:
-                        if writer is own and own.size >= OWN_SEGMENT_BYTES_MAX:
+                        if own is not None and own.size >= OWN_SEGMENT_BYTES_MAX:
                             _note_sections(sections, own.seal())
                             writer = own = self._new_segment()
                         writer.add(flush.topic, batch)
-                if writer is own:
+                if own is not None:
                     _note_sections(sections, own.seal())
             if shared is not None:
                 _note_sections(sections, shared.seal())

@@ -45,6 +45,7 @@ class ThreadCall(Generic[T]):
     __slots__ = ("_claim", "_done", "_function", "_put_back", "context", "error", "result", "task")
 
     result: T
+    """Not there before the call has succeeded."""
 
     def __init__(
         self, function: Callable[[], Any], put_back: Callable[[T], object] | None = None
@@ -426,7 +427,7 @@ class Opened(Protocol):
 
     def __await__(self) -> Generator[Any, None, Any]: ...
     async def close(self) -> None: ...
-    async def _close_for(self, thread: Any) -> None: ...
+    async def _close_for(self, closer: Any) -> None: ...
 
 
 def enter(thread: LoopThread, inner: Opened) -> None:

@@ -142,6 +142,7 @@ class PublishIntake:
             gathered.extend_at(rows, time)
             self._gatherers.append(pending)
         else:
+            gathered = None
             if view.gathered is not None:
                 self.propose_gathered()
             batch = rows.seal() if isinstance(rows, BatchBuilder) else rows
@@ -153,7 +154,8 @@ class PublishIntake:
         pending.receipt = Receipt(
             topic.base, offset, count, topic.partition, dropped, False, proposer.durability
         )
-        if batch is not None:
+        if gathered is None:
+            assert batch is not None
             self._propose(batch, (pending,))
         elif gathered.row_count >= CHUNK_ROWS or gathered.byte_count >= CHUNK_BYTES:
             self.propose_gathered()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -50,6 +50,7 @@ class HttpConnection(HttpToolsProtocol):
         self.logger = _log
         self._http = server
         self._input = bytearray()
+        self._answers: Any = None
         self._is_in_line = False
         self._phase: Phase = "idle"
         self._header_bytes = self._body_bytes = 0
@@ -179,7 +180,7 @@ class HttpConnection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         super().on_headers_complete()
-        self.cycle.transport = cast(asyncio.Transport, self._answers)
+        self.cycle.transport = self._answers
         self._http.is_busy(self)
         self._phase, self._header_bytes = "body", 0
         self._arm(self._http.limits.body_seconds, "its body took too long")

@@ -14,7 +14,7 @@ KINDS = {"flintmq.js": "text/javascript; charset=utf-8", "flintmq.d.ts": "text/p
 
 @cache
 def text_of(name: str) -> bytes:
-    return files(__package__).joinpath("static", name).read_bytes()
+    return files(__name__.rpartition(".")[0]).joinpath("static", name).read_bytes()
 
 
 def module_routes() -> list[BaseRoute]:

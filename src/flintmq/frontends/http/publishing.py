@@ -8,7 +8,7 @@ stored the first time is found by producer and sequence.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any, NamedTuple
 
 import msgspec
@@ -215,7 +215,7 @@ async def _publish_many(
     )
 
 
-async def _pieces(begun: bytes, body: RequestBody) -> Any:
+async def _pieces(begun: bytes, body: RequestBody) -> AsyncIterator[bytes]:
     if begun:
         yield begun
     async for piece in body.pieces():

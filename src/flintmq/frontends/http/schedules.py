@@ -94,6 +94,7 @@ def _doing(act: Callable[[ScheduleVerbs, str], Awaitable[object]]) -> Handler:
         await act(_verbs(desk), schedule_name(call))
         return Done()
 
+    done.__name__ = act.__name__
     return done
 
 

@@ -265,7 +265,7 @@ class RemoteBroker:
             return None
         return self._send_buffer.publish(topic, rows, qos, auto_create, timeout)
 
-    def publish_rows_nowait(self, *given: Any) -> None:
+    def publish_rows_nowait(self, *given: Any, **named: Any) -> None:
         return None
 
     def publish_value_nowait(self, topic: str, value: bytes) -> Receipt | Awaitable[Receipt] | None:

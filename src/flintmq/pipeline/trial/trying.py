@@ -33,7 +33,7 @@ from .feeding import GivenFiles
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-WAIT_SECONDS = 120.0
+WAIT_SECONDS = 120
 SETTINGS: dict[str, SparkSetting] = {
     "spark.sql.shuffle.partitions": 1,
     "spark.sql.mapKeyDedupPolicy": "LAST_WIN",  # headers may have a name twice
@@ -193,7 +193,7 @@ class _Query:
         finally:
             query.stop()
         if not has_ended:
-            raise InvalidRequest(f"sink {self._flow.name!r} was not done in {WAIT_SECONDS:.0f} s")
+            raise InvalidRequest(f"sink {self._flow.name!r} was not done in {WAIT_SECONDS} s")
         lines = str(self._sink.allData().mkString("\n"))
         return [json.loads(line[1:-1]) for line in lines.split("\n") if line]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from ...errors import InvalidRequest
@@ -34,7 +34,7 @@ class _AvroNames:
         if isinstance(schema, list):
             for one in schema:
                 self._take(one, namespace)
-        elif isinstance(schema, Mapping):
+        elif isinstance(schema, dict):
             if schema.get("type") in NAMED:
                 namespace = schema.get("namespace", namespace)
                 name = str(schema.get("name", ""))
@@ -47,11 +47,11 @@ class _AvroNames:
 
     def resolved(self, schema: Any) -> Any:
         """A schema by its name, or in its short form, as a mapping or list."""
-        if isinstance(schema, Mapping) and not isinstance(schema.get("type"), str):
+        if isinstance(schema, dict) and not isinstance(schema.get("type"), str):
             return self.resolved(schema.get("type"))
         if isinstance(schema, str):
             return self._found.get(_short(schema), {"type": schema})
-        if isinstance(schema, Mapping) and schema["type"] not in NAMED:
+        if isinstance(schema, dict) and schema["type"] not in NAMED:
             return self._found.get(_short(schema["type"]), schema)
         return schema
 
@@ -117,7 +117,7 @@ def _short(name: str) -> str:
 
 
 def _named(schema: Any) -> str:
-    if isinstance(schema, Mapping):
+    if isinstance(schema, dict):
         return str(schema.get("name", schema.get("type")))
     return "a union" if isinstance(schema, list) else str(schema)
 

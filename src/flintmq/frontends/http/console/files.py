@@ -73,7 +73,7 @@ def console_files() -> ConsoleFiles:
 @cache
 def _console_files() -> ConsoleFiles:
     found: dict[str, bytes] = {}
-    _gather(files(__package__).joinpath("static"), "", found)
+    _gather(files(__name__.rpartition(".")[0]).joinpath("static"), "", found)
     fingerprint = _fingerprint(found)
     found[PAGE] = found[PAGE].replace(MARK, fingerprint.encode())
     packed = {
