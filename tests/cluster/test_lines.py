@@ -134,6 +134,28 @@ async def test_a_new_line_of_a_node_ends_the_one_before_it() -> None:
         assert before.why.reason == GoodbyeReason.REPLACED
 
 
+@pytest.mark.parametrize("kind", [LineKind.MAIN, LineKind.BULK])
+async def test_who_dials_a_node_and_meets_another_there_does_not_disturb_that_one(
+    kind: LineKind,
+) -> None:
+    """A lost node is replaced at its address: others dial it there until it is removed."""
+    async with wired() as nodes:
+        await connected(nodes)
+        line, lost = state(nodes, 2, 1).lines[kind], list(nodes.nodes[2].lost)
+        place = nodes.places[2]
+        wrong = await nodes.peers[1]._dial(nodes.peers[1], kind, 3, place.address, place.name)
+        await wrong.wait_ended()
+        nodes.peers[1].send(2, [heartbeat(1, 2, commit=7)])
+        await until(lambda: bool(nodes.nodes[2].messages), "what is sent arrives")
+        await until(lambda: not state(nodes, 2, 1).coming, "the other line is gone")
+
+        assert wrong.why is not None
+        assert wrong.why.reason == GoodbyeReason.NODE
+        assert state(nodes, 2, 1).lines[kind] is line
+        assert line.why is None
+        assert nodes.nodes[2].lost == lost
+
+
 async def test_a_full_line_drops_messages_and_nothing_waits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -93,6 +93,8 @@ class PeerState:
 
     place: PeerPlace
     lines: dict[LineKind, PeerLine] = field(default_factory=dict)
+    coming: dict[LineKind, PeerLine] = field(default_factory=dict)
+    """They take the place of lines that are there, with their first frame."""
     about: AboutNode = field(default_factory=AboutNode)
     health: PeerHealth | None = None
     round_trip_ms: int | None = None
@@ -185,7 +187,7 @@ class Peers:
         state = self.states.pop(node)
         for task in self._dialing.pop(node, ()):
             task.cancel()
-        for line in list(state.lines.values()):
+        for line in (*state.lines.values(), *state.coming.values()):
             line.end(GoodbyeReason.REMOVED, removed_text(state.place.name))
         if state.is_connected and self._listener is not None:
             self._listener.peer_lost(node)
@@ -367,6 +369,17 @@ class Peers:
         if kind is LineKind.FOUNDING:
             return
         state = self.states[node]
+        if kind in state.lines and line.dials is None:
+            # Whoever dials may have meant another node, and turns away when it sees that it met us.
+            if (other := state.coming.get(kind)) is not None:
+                other.end(GoodbyeReason.REPLACED, "another line of this node has come")
+            state.coming[kind] = line
+        else:
+            self._take_up(line, state)
+
+    def _take_up(self, line: PeerLine, state: PeerState) -> None:
+        """It is the line to that node from now on."""
+        kind, node = line.theirs.line, line.theirs.node
         before = state.lines.get(kind)
         state.lines[kind] = line
         if before is not None:
@@ -392,8 +405,13 @@ class Peers:
             return
         node = line.theirs.node
         state = self.states.get(node)
-        if state is None or state.lines.get(line.theirs.line) is not line:
-            return  # another one has taken its place, or the node was removed
+        if state is None:
+            return  # the node was removed
+        if state.coming.get(line.theirs.line) is line and line.why is None:
+            del state.coming[line.theirs.line]
+            self._take_up(line, state)
+        if state.lines.get(line.theirs.line) is not line:
+            return  # another one has taken its place
         messages: list[RaftMessage] = []
         for frame in frames:
             match frame.kind:
@@ -433,7 +451,9 @@ class Peers:
                 )
             return
         kind = line.theirs.line if line.was_open else None
-        if kind is not None and state.lines.get(kind) is line:
+        if kind is not None and state.coming.get(kind) is line:
+            del state.coming[kind]
+        elif kind is not None and state.lines.get(kind) is line:
             del state.lines[kind]
             if kind is LineKind.MAIN and not self._is_closed:
                 state.why = line.why.text
@@ -492,7 +512,7 @@ class Peers:
         self._pinging = loop.call_later(PING_SECONDS, self._ping)
         ping = encode_ping(self._health())
         for state in self.states.values():
-            for line in list(state.lines.values()):
+            for line in (*state.lines.values(), *state.coming.values()):
                 if loop.time() - line.heard_at > SILENT_SECONDS:
                     line.end(GoodbyeReason.SILENT, f"silent for {SILENT_SECONDS:g} s")
                     line.abort()
