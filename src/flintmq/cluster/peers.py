@@ -57,6 +57,7 @@ CONNECT_SECONDS = 5.0
 PING_SECONDS = 1.0
 SILENT_SECONDS = 5.0
 FOR_GOOD = 16
+ANOTHER_TEXT = "another line of this node has come"
 REFUSALS_TOLD_MAX = 1000
 ACCEPTING_TURNS = 4
 """Of the loop, from taking a connection from the system to having a line."""
@@ -109,6 +110,27 @@ class PeerState:
     @property
     def is_connected(self) -> bool:
         return LineKind.MAIN in self.lines
+
+    def all_lines(self) -> list[PeerLine]:
+        return [*self.lines.values(), *self.coming.values()]
+
+    def waits(self, line: PeerLine) -> bool:
+        """Whether there is such a line already, and this one waits for its first frame: whoever
+        dials may have meant another node, and turns away when it sees that it met us."""
+        kind = line.theirs.line
+        if kind not in self.lines or line.dials is not None:
+            return False
+        if (other := self.coming.get(kind)) is not None:
+            other.end(GoodbyeReason.REPLACED, ANOTHER_TEXT)
+        self.coming[kind] = line
+        return True
+
+    def has_come(self, line: PeerLine) -> bool:
+        """Whether that was its first frame."""
+        if self.coming.get(line.theirs.line) is not line or line.why is not None:
+            return False
+        del self.coming[line.theirs.line]
+        return True
 
 
 class Peers:
@@ -187,7 +209,7 @@ class Peers:
         state = self.states.pop(node)
         for task in self._dialing.pop(node, ()):
             task.cancel()
-        for line in (*state.lines.values(), *state.coming.values()):
+        for line in state.all_lines():
             line.end(GoodbyeReason.REMOVED, removed_text(state.place.name))
         if state.is_connected and self._listener is not None:
             self._listener.peer_lost(node)
@@ -365,17 +387,10 @@ class Peers:
             self._lines.add(line)
 
     def line_opened(self, line: PeerLine) -> None:
-        kind, node = line.theirs.line, line.theirs.node
-        if kind is LineKind.FOUNDING:
-            return
-        state = self.states[node]
-        if kind in state.lines and line.dials is None:
-            # Whoever dials may have meant another node, and turns away when it sees that it met us.
-            if (other := state.coming.get(kind)) is not None:
-                other.end(GoodbyeReason.REPLACED, "another line of this node has come")
-            state.coming[kind] = line
-        else:
-            self._take_up(line, state)
+        if line.theirs.line is not LineKind.FOUNDING:
+            state = self.states[line.theirs.node]
+            if not state.waits(line):
+                self._take_up(line, state)
 
     def _take_up(self, line: PeerLine, state: PeerState) -> None:
         """It is the line to that node from now on."""
@@ -383,7 +398,7 @@ class Peers:
         before = state.lines.get(kind)
         state.lines[kind] = line
         if before is not None:
-            before.end(GoodbyeReason.REPLACED, "another line of this node has come")
+            before.end(GoodbyeReason.REPLACED, ANOTHER_TEXT)
         if kind is LineKind.MAIN:
             state.why = state.told = ""
             state.life = f"{line.theirs.life:x}"
@@ -407,8 +422,7 @@ class Peers:
         state = self.states.get(node)
         if state is None:
             return  # the node was removed
-        if state.coming.get(line.theirs.line) is line and line.why is None:
-            del state.coming[line.theirs.line]
+        if state.has_come(line):
             self._take_up(line, state)
         if state.lines.get(line.theirs.line) is not line:
             return  # another one has taken its place
@@ -512,7 +526,7 @@ class Peers:
         self._pinging = loop.call_later(PING_SECONDS, self._ping)
         ping = encode_ping(self._health())
         for state in self.states.values():
-            for line in (*state.lines.values(), *state.coming.values()):
+            for line in state.all_lines():
                 if loop.time() - line.heard_at > SILENT_SECONDS:
                     line.end(GoodbyeReason.SILENT, f"silent for {SILENT_SECONDS:g} s")
                     line.abort()
