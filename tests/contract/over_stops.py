@@ -19,6 +19,7 @@ import msgspec
 
 import flintmq
 from flintmq.cluster.node import ClusterNode
+from flintmq.cluster.shard_host import RECLAIM_SECONDS
 from flintmq.errors import Closed, NotLeader
 from flintmq.net.remote.broker import RemoteBroker
 from flintmq.net.server.native import NativeServer
@@ -33,6 +34,9 @@ STOPS = "FLINTMQ_STOPS"
 TURNS = (1, 600)
 """After how many turns of the event loop the leader is stopped, at least and at most. Most tests
 take a few hundred."""
+STUCK_SECONDS = 20.0
+"""A test may wait for a message that was granted by the leader that is gone, in an answer that
+nobody heard. That one is kept for its grace time by the clock of the test, which stands still."""
 
 _LIVE = "a live feed begins anew with another leader, and QoS 0 is sent at most once"
 _FIGURES = "figures are counted by who leads, and begin anew with another"
@@ -196,6 +200,8 @@ class StoppedCluster(ContractCluster):
         self._is_open = False
         self._turns = self._asked_once = 0
         self._stopping: asyncio.Task[None] | None = None
+        self._patience: asyncio.TimerHandle | None = None
+        self._passing: asyncio.Task[None] | None = None
 
     async def begin(self) -> None:
         for id in self.ids:
@@ -244,9 +250,18 @@ class StoppedCluster(ContractCluster):
         leader.host.stop(Closed("the broker"))
         await server.close()
         await self.kill(leader.id)
+        loop = asyncio.get_running_loop()
+        self._patience = loop.call_later(STUCK_SECONDS, self._grace_ends)
+
+    def _grace_ends(self) -> None:
+        assert isinstance(self.clock, ManualClock)
+        passing = self.clock.advance(RECLAIM_SECONDS + 0.1)
+        self._passing = asyncio.get_running_loop().create_task(passing)
 
     async def end(self) -> None:
         self._is_open = False
+        if self._patience is not None:
+            self._patience.cancel()
         if self._stopping is not None:
             await self._stopping
         await self._close()

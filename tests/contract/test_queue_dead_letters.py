@@ -7,7 +7,7 @@ import pytest
 import flintmq
 from flintmq.testing import ManualClock
 
-from .queues import numbered, one, polled
+from .queues import GraceEnds, numbered, one, polled
 
 
 async def _reject(mq: flintmq.Client, *reasons: str, group: str = "g") -> None:
@@ -31,7 +31,7 @@ async def test_after_five_deliveries_a_message_is_a_dead_letter(mq: flintmq.Clie
 
 
 async def test_leases_that_run_out_count_as_deliveries(
-    mq: flintmq.Client, clock: ManualClock
+    mq: flintmq.Client, clock: ManualClock, grace_ends: GraceEnds
 ) -> None:
     await mq.create_topic("orders", max_deliveries=3)
     await numbered(mq, 1)
@@ -39,6 +39,8 @@ async def test_leases_that_run_out_count_as_deliveries(
         assert (await one(mq, lease=5)).delivery_count == count
         assert await mq.dead_letters("orders", "g") == []
         await clock.advance(5.1)
+    assert await polled(mq) == []
+    await grace_ends()
     assert await polled(mq) == []
     (letter,) = await mq.dead_letters("orders", "g")
     assert letter.delivery_count == 3
