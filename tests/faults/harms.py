@@ -30,6 +30,7 @@ from .subjects import (
 )
 
 SYNCS = "fdatasync,fsync"
+FILES_SECONDS = 120.0
 
 
 class Harm:
@@ -90,6 +91,8 @@ async def _damaged(harm: Harm, damage: Callable[[Path], object]) -> None:
     """Of one node; then that one leads, if it will."""
     subject = harm.subject
     at = await follower(subject)
+    # On a slow machine that takes a while.
+    await until(lambda: bool(subject.data_files(at)), "there are files to damage", FILES_SECONDS)
     subject.kill(at)
     files = subject.data_files(at)
     for path in harm.chance.sample(files, min(3, len(files))):
