@@ -141,6 +141,16 @@ def test_dashboard_and_alerts_name_metrics_that_there_are(expression: str) -> No
         assert expression.count(opening) == expression.count(closing)
 
 
+def test_the_page_on_clusters_names_metrics_that_there_are() -> None:
+    named = {
+        name
+        for name in names_in((ROOT / "docs/cluster.md").read_text())
+        if not name.endswith("_")  # `flintmq_cluster_*`: all of them
+    }
+    assert len(named) > 10
+    assert named <= METRICS.keys()
+
+
 def test_a_metric_that_is_not_there_is_noticed() -> None:
     assert faults("rate(flintmq_raft_comit_seconds_bucket[5m])")
     assert faults("flintmq_raft_commit_seconds"), "a histogram has no sample of its own name"
