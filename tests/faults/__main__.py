@@ -74,6 +74,7 @@ class Ledger:
         for _ in range(PUBLISHERS):
             publishing = await subject.publishing()
             self._publishing.append(publishing)
+            self._last = time.monotonic()  # until now they were opened, which is no pause
             self._tasks.append(asyncio.ensure_future(self._publish(publishing)))
 
     async def _publish(self, publishing: Publishing) -> None:
