@@ -2,8 +2,9 @@
 
 The pages are those of docs/, with README.md of a folder as they are, and SECURITY.md beside them.
 The systems of the cookbook are pages of their README and their programs, in cookbook/.
-Two pages are made from the code: reference/python.md from the docstrings of what `flintmq` exports,
-reference/command-line.md from `--help` of every command.
+Three pages are made from the code: reference/python.md from the docstrings of what `flintmq`
+exports, reference/command-line.md from `--help` of every command, reference/http.md from the
+OpenAPI document.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ SOURCE = ROOT / ".docs-source"
 sys.path.insert(0, str(ROOT / "src"))
 
 import click  # noqa: E402
+from http_page import http_page  # noqa: E402
 
 import flintmq  # noqa: E402
 from flintmq.cli.root import root  # noqa: E402
@@ -227,6 +229,7 @@ def main() -> int:
         (SOURCE / "cookbook" / f"{system.name}.md").write_text(system_page(system))
     (SOURCE / "reference" / "python.md").write_text(python_page())
     (SOURCE / "reference" / "command-line.md").write_text(command_page())
+    (SOURCE / "reference" / "http.md").write_text(http_page())
     print(f"docs: {len(list(SOURCE.rglob('*.md')))} pages")
     return 0
 

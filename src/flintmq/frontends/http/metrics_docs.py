@@ -9,7 +9,7 @@ from ..front_end import FRONT_ENDS
 from .collectors import GROUPS as COMMON
 from .exposition import Family, Table
 
-PAGE = "docs/operations.md"
+PAGE = "docs/reference/metrics.md"
 
 GROUPS: dict[str, Table] = COMMON | {
     f"{one.clients}, where `{one.name}` is set": import_module(
@@ -26,7 +26,7 @@ def with_metrics(page: str) -> str:
 def tables() -> str:
     parts = []
     for group, families in GROUPS.items():
-        rows = [f"### {group}", "", "| metric | type | labels | what it is |", "|---|---|---|---|"]
+        rows = [f"## {group}", "", "| metric | type | labels | what it is |", "|---|---|---|---|"]
         rows += [_row(family) for family in families]
         parts.append("\n".join(rows) + "\n")
     return "\n".join(parts)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from . import models
+from .console import models as console_models
 
 if TYPE_CHECKING:
     from .api import ApiRoute
@@ -60,7 +61,7 @@ def document(routes: Iterable[ApiRoute], version: str, prefix: str = "/api/v1") 
     schema_of = dict(zip(unique, schemas, strict=True))
     for name, fields in _field_texts().items():
         for field, text in fields.items():
-            if name in components:
+            if field in components.get(name, {}).get("properties", ()):
                 components[name]["properties"][field].setdefault("description", text)
     queries = {kind for route in routes for kind in (route.query, route.headers)}
     paths: dict[str, dict[str, Any]] = {}
@@ -179,9 +180,11 @@ def _answer_schema(route: ApiRoute, schema_of: dict[Any, Any]) -> dict[str, Any]
 def _field_texts() -> dict[str, dict[str, str]]:
     """What the models say of their fields: the string behind each."""
     found: dict[str, dict[str, str]] = {}
-    for node in ast.parse(inspect.getsource(models)).body:
-        if isinstance(node, ast.ClassDef):
-            kind = getattr(models, node.name)
+    for module in (models, console_models):
+        for node in ast.parse(inspect.getsource(module)).body:
+            if not isinstance(node, ast.ClassDef):
+                continue
+            kind = getattr(module, node.name)
             shown = dict(zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True))
             for field, behind in pairwise(node.body):
                 match field, behind:
