@@ -4,6 +4,8 @@
     tests         not slow, not spark         every one                    every one
     contract      on memory, and on file or   on memory, file and flint,   on every way
                   flint, by turns             a quarter of the other ways
+    console       none: they are slow         wide and light or narrow     in both looks
+                                              and dark, by turns
     properties    20 examples at most         200 examples at most         as many as each says
 
 Which ways a test of the contract runs on follows from its name: it is the same in every run, and
@@ -42,6 +44,11 @@ def ways_of(test: str, every: list[str], effort: Effort) -> list[str]:
         return [way for way in every if way == ALWAYS or way == beside[turn % len(beside)]]
     others = [way for way in every if way not in (ALWAYS, *BY_TURNS)]
     return [way for way in every if way not in others or (turn + others.index(way)) % 4 == 0]
+
+
+def looks_of(test: str, every: list[str], effort: Effort) -> list[str]:
+    """In which looks a test has its actions done in the console."""
+    return every if effort == "all" else [every[crc32(test.encode()) % len(every)]]
 
 
 def register_profiles() -> None:

@@ -189,7 +189,7 @@ def test_the_examples_work_and_a_dead_process_is_started_again(tmp_path: Path, l
                 health, told = told.split("health at ")[1].strip(), worker.stdout.readline()
                 with urllib.request.urlopen(health, timeout=PATIENCE_SECONDS) as answer:
                     assert json.load(answer)["status"] == "ok"
-            assert "at work: add, process, die" in told
+            assert "running: add, process, die" in told
 
             app = App(url)
             add = app.task(name="add")(lambda a, b: None)

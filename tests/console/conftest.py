@@ -8,15 +8,25 @@ from typing import Any
 
 import pytest
 
+from tests.effort import looks_of
+
 from .person import LOOKS, Person
 from .scene import ConsoleBroker, console_broker, furnish
 
 CHROMIUM = shutil.which("chromium")
 
 
-@pytest.fixture(scope="package", params=LOOKS)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Each test in the looks that tests/effort.py says, unless it names them itself."""
+    chosen = any(mark.args[0] == "look" for mark in metafunc.definition.iter_markers("parametrize"))
+    if "look" in metafunc.fixturenames and not chosen:
+        looks = looks_of(metafunc.function.__name__, list(LOOKS), metafunc.config.option.effort)
+        metafunc.parametrize("look", looks, indirect=True, scope="package")
+
+
+@pytest.fixture(scope="package")
 def look(request: pytest.FixtureRequest) -> str:
-    """Every action is done in each, at a broker of its own."""
+    """Each has a broker of its own."""
     return str(request.param)
 
 

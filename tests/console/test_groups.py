@@ -83,7 +83,7 @@ def test_a_dead_letter_is_edited_and_of_two_people_one_wins_and_the_other_is_tol
         person.confirms("Put back")
         person.page.wait_for_selector(".notice.good, dialog .fault")
     people[0].sees("The edited message went back to its group.")
-    people[1].sees("somebody else has redriven or discarded it")
+    people[1].sees("someone else has redriven or discarded it")
 
     (got,) = broker.ask("POST", "/topics/bills/groups/g/poll", {"max": 9, "wait": 5})["messages"]
     assert (got["value"], got["headers"]) == ('{"n": 0, "edited": 0}', {"fixed": "by hand"})
@@ -148,7 +148,7 @@ def test_one_dead_letter_goes_back_those_of_a_time_are_shown_and_all_are_discard
     person.types("Type g to confirm", "g")
     person.confirms("Discard all")
     person.sees("3 dead letters discarded.")
-    person.sees("This group has no dead letters.")
+    person.sees("No dead letters match.")
     assert broker.ask("GET", left)["stats"]["dead_letters"] == 0
 
 

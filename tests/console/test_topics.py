@@ -94,9 +94,10 @@ def offsets_shown(person: Person) -> list[int]:
 def test_a_message_is_published_and_messages_are_shown_from_anywhere(
     person: Person, broker: ConsoleBroker
 ) -> None:
-    person.goes("topics/audit.log")
+    broker.ask("PUT", "/topics/trail")
+    person.goes("topics/trail")
     for number in range(60):
-        broker.publish("audit.log", [{"text": f"entry {number}"}])
+        broker.publish("trail", [{"text": f"entry {number}"}])
     person.presses("Publish")
     person.types("Value", '{"by": "hand"')
     person.confirms("Publish")
@@ -106,8 +107,8 @@ def test_a_message_is_published_and_messages_are_shown_from_anywhere(
     person.types("Headers", "region: eu")
     person.types("Priority", "5")
     person.confirms("Publish")
-    person.sees("Published to audit.log at offset 60 (synced).")
-    (newest,) = broker.ask("GET", "/topics/audit.log/messages?offset=60")["messages"]
+    person.sees("Published to trail at offset 60 (synced).")
+    (newest,) = broker.ask("GET", "/topics/trail/messages?offset=60")["messages"]
     said = [newest[name] for name in ("value", "key", "headers", "priority")]
     assert said == ['{"by":"hand"}', "k-1", {"region": "eu"}, 5]
 

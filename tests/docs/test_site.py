@@ -43,6 +43,11 @@ def zensical() -> str:
     return str(Path(sys.executable).with_name("zensical"))
 
 
+def slug(heading: str) -> str:
+    """The anchor of a heading."""
+    return re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", heading).strip().lower())
+
+
 @cache
 def anchors(page: Path) -> frozenset[str]:
     return frozenset(re.findall(r'\bid="?([^"\s>]+)', page.read_text()))
@@ -134,6 +139,29 @@ def test_a_browser_finds_these_words_also_without_a_server_and_fetches_nothing(s
     assert [url for url in fetched if not url.startswith(("file:", "data:", "blob:"))] == []
 
 
+def test_every_program_and_command_can_be_copied_with_a_button(site: Path) -> None:
+    if CHROMIUM is None:
+        pytest.skip("NOT TESTED IN A BROWSER: chromium is not installed")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page = browser.new_page(permissions=["clipboard-read", "clipboard-write"])
+        page.goto((site / "index.html").as_uri())
+        buttons = page.locator("pre button[title='Copy to clipboard']")
+        buttons.first.wait_for()
+        assert buttons.count() == page.locator("pre").count() > 5
+        page.locator("pre").nth(1).hover()
+        buttons.nth(1).click()
+        page.locator(".md-dialog--active").wait_for()
+        copied = page.evaluate("navigator.clipboard.readText()")
+        browser.close()
+    (first, *_) = re.findall(
+        r"```python\n(.*?)```", (ROOT / "docs/index.md").read_text(), re.DOTALL
+    )
+    assert copied.strip() == first.strip()
+
+
 def test_pages_fetch_nothing_from_elsewhere(site: Path) -> None:
     fetched = re.compile(r'<(?:script|img|link|iframe)\b[^>]*?\b(?:href|src)="?(https?:[^"\s>]+)')
     for page in site.rglob("*.html"):
@@ -151,11 +179,15 @@ def test_every_page_of_the_docs_is_in_the_navigation(site: Path) -> None:
 def test_the_reference_has_every_name_that_is_exported_and_every_command(site: Path) -> None:
     import flintmq
     from flintmq.cli.root import SECTIONS
+    from flintmq.frontends.http.api import ROUTES
 
     python = anchors(site / "reference" / "python.html")
     for name in flintmq.__all__:  # type: ignore[attr-defined]
         if not name.startswith("__"):
             assert name.lower() in python, name
+    http = anchors(site / "reference" / "http.html")
+    for route in ROUTES:
+        assert slug(f"{route.method} {route.path}") in http, route.path
     command_line = anchors(site / "reference" / "command-line.html")
     for commands in SECTIONS.values():
         for name in commands:

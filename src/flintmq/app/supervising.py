@@ -108,7 +108,7 @@ class WorkerSupervisor:
         if is_second:
             self._send(signal.SIGKILL)
         elif self._is_told_ready:
-            self._tell("draining: no new messages; a second Ctrl-C or SIGTERM ends it at once")
+            self._tell("draining: no new messages; a second Ctrl-C or SIGTERM stops it immediately")
 
     def _send(self, number: signal.Signals) -> None:
         for one in self.workers:
@@ -200,7 +200,7 @@ class WorkerSupervisor:
             notify(READY)
             names = ", ".join(handler.name for handler in report.handlers)
             count = len(self.workers)
-            self._tell(f"{count} {'process' if count == 1 else 'processes'} at work: {names}")
+            self._tell(f"{count} worker {'process' if count == 1 else 'processes'} running: {names}")
 
     # --- files
 

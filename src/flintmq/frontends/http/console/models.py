@@ -47,7 +47,7 @@ class Sample(Model):
     published_bytes: float | None
     delivered: float | None
     lag: int
-    """Messages that groups have not settled."""
+    """Messages that groups have not settled, and named readers have not read."""
     in_flight: int | None
     dead_letters: int
     connections: int

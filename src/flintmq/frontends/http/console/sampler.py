@@ -256,7 +256,7 @@ class Sampler:
                 continue
             count += 1
             lag += group.lag
-            walked.lag += group.lag if group.kind == "queue" else 0
+            walked.lag += group.lag
             walked.in_flight += group.in_flight
             walked.groups.append(self._group_row(walked, name, group, figures))
         walked.topics.append(

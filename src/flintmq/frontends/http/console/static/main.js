@@ -107,7 +107,7 @@ function SignIn() {
     <main class="signin">
       <form class="card" onSubmit=${submit}>
         <h1><${Mark} />FlintMQ</h1>
-        <${Field} label="API key" hint="Kept in the memory of this tab only. To create one: flintmq key add">
+        <${Field} label="API key" hint="Kept in the memory of this tab only. Create one with: flintmq key add">
           <input type="password" autocomplete="off" spellcheck=${false} autofocus value=${text} onInput=${(event) => setText(event.target.value)} />
         <//>
         <${Fault} error=${error ?? (signIn.value ? { kind: "NotAuthenticated", message: signIn.value } : null)} />

@@ -165,7 +165,7 @@ function Reset({ page, where, onClose }) {
       ${to === "time" && html`<${Field} label="Time"><input type="datetime-local" step="1" value=${when} onInput=${(event) => setWhen(event.target.value)} /><//>`}
       <${Fault} error=${preview.error} />
       ${value &&
-      html`<section class="preview-box" aria-label="Preview" aria-live="polite">
+      html`<section class="preview-box" aria-label="Preview" aria-live="polite" tabindex="0">
         <p>${value.again ? html`Up to <b>${count(value.again)}</b> messages that were already processed would be delivered again. ` : "No processed message would be delivered again. "}
           ${value.skipped ? html`Up to <b>${count(value.skipped)}</b> messages that were not processed would be skipped. ` : ""}
           ${value.in_flight ? html`<b>${count(value.in_flight)}</b> messages in flight would be released.` : ""}</p>

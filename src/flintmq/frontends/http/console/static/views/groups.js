@@ -31,6 +31,6 @@ export function Groups() {
     <${Asked} of=${found}>
       ${({ groups }) => html`
         <${Table} columns=${COLUMNS} rows=${groups} search="Search groups" searched=${(row) => `${row.name} ${row.topic}`} tall
-          href=${(row) => address(["topics", row.topic, "groups", row.name])} empty="There are no groups yet. A group begins when somebody consumes from a topic." />`}
+          href=${(row) => address(["topics", row.topic, "groups", row.name])} empty="There are no groups yet. A group is created when a consumer first reads a topic under its name." />`}
     <//>`;
 }

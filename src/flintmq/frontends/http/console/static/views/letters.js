@@ -93,7 +93,7 @@ export function Letters({ topic, group, total, again }) {
             does=${async () => {
               const { count: gone } = await post(`${where}/discard`, { ids });
               setTimeout(reload);
-              return gone === ids.length ? `${many(gone, "dead letter")} discarded.` : `${many(gone, "dead letter")} discarded; somebody else had already redriven or discarded the rest.`;
+              return gone === ids.length ? `${many(gone, "dead letter")} discarded.` : `${many(gone, "dead letter")} discarded; someone else had already redriven or discarded the rest.`;
             }}>
             <p>${many(ids.length, "dead letter")} will be deleted for good.</p>
           <//>`}

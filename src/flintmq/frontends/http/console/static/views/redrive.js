@@ -49,7 +49,7 @@ export function InLots({ title, where, ids, total, filter, onClose }) {
         ? html`<${Progress} done=${done.seen} of=${wanted} what="Checked" /><p role="status">Put back: <b>${count(done.back)}</b></p>`
         : html`<${Progress} done=${done.back} of=${wanted} what="Put back" />`}
       <${Fault} error=${error} />
-      ${missed > 0 && html`<p class="wrong" role="alert">${many(missed, "dead letter")} ${missed === 1 ? "was" : "were"} not there any more: somebody else has redriven or discarded ${missed === 1 ? "it" : "them"}.</p>`}
+      ${missed > 0 && html`<p class="wrong" role="alert">${many(missed, "dead letter")} ${missed === 1 ? "was" : "were"} not there any more: someone else has redriven or discarded ${missed === 1 ? "it" : "them"}.</p>`}
       <footer>
         ${state === "working" ? html`<button onClick=${() => { stopped.current = true; }}>Stop</button>` : html`<button class="primary" onClick=${onClose}>Close</button>`}
       </footer>
