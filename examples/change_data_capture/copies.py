@@ -1,4 +1,4 @@
-"""Keeps a copy of the table from its changes; then a second one, of another kind, by replay."""
+"""Builds a copy of the table from its changes; then counts the changes, by replaying them."""
 
 import asyncio
 import tempfile
@@ -13,7 +13,7 @@ import flintmq
 
 
 async def changes(mq: flintmq.Client) -> list[dict[str, Any]]:
-    """All changes, from the first: whoever comes later builds what it needs from them."""
+    """All changes, from the first one on."""
     async with mq.reader("customers") as reader:
         return [message.decode() for message in await reader.read_batch(1000, timeout=1)]
 

@@ -1,4 +1,4 @@
-"""A table of customers whose changes are messages, in the transaction that makes them."""
+"""A table of customers. Each change becomes a message, in the same transaction."""
 
 from sqlalchemy import event
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column

@@ -1,4 +1,4 @@
-"""Runs jobs that are sent, and jobs that are due.
+"""Runs the jobs that clients send, and scheduled jobs.
 
 python job_runner.py, with the broker in FLINTMQ_SERVER.
 """

@@ -1,4 +1,4 @@
-"""Sends three jobs and one that follows them, and waits for the beat of the schedule."""
+"""Sends three jobs and one that follows them, and waits for a scheduled job."""
 
 import asyncio
 

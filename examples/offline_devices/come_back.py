@@ -1,4 +1,4 @@
-"""The device is in the network again: what waited is sent, once.
+"""The device has a network again: the queued messages are sent, exactly once.
 
 python come_back.py DIRECTORY, with the broker in FLINTMQ_SERVER.
 """

@@ -1,4 +1,4 @@
-"""A device that measures, whether or not there is a network: what it publishes waits on its disk.
+"""A device that publishes measurements without a network: they are queued on its disk.
 
 python device.py URL DIRECTORY
 """

@@ -1,4 +1,4 @@
-"""Bills orders: what fails is tried again, what is hopeless becomes a dead letter.
+"""Bills orders: failures are retried; an order that can never be billed becomes a dead letter.
 
 python order_worker.py, with the broker in FLINTMQ_SERVER.
 """
@@ -19,7 +19,7 @@ class Order(msgspec.Struct):
 
 
 class CardDeclined(Exception):
-    """The same the next time."""
+    """A retry would not help."""
 
 
 @app.consumer(

@@ -1,4 +1,4 @@
-"""Sends six orders, and shows the invoices and the dead letter they become."""
+"""Sends six orders, and prints the resulting invoices and the dead letter."""
 
 import asyncio
 

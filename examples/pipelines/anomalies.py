@@ -1,4 +1,4 @@
-"""The step of anomalies.toml: how far each reading is from the ones before it of its sensor."""
+"""The step of anomalies.toml: how far each reading is from earlier readings of its sensor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The step of dedupe.toml: SQL has no word for it."""
+"""The step of dedupe.toml, which SQL cannot express."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is tested: parcels are weighed, and those that are too heavy are sent to somebody."""
+"""The program under test: it weighs parcels and forwards those that are too heavy."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""Tests on the real engine, in memory: no broker to start, no sleeping, a day in a millisecond."""
+"""Tests on the real engine, in memory: no broker to start, no sleeping."""
 
 import asyncio
 

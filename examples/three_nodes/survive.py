@@ -1,4 +1,4 @@
-"""Publishes without a pause while the node that leads is killed, and counts what came through.
+"""Publishes while the leader is killed, and counts what was stored.
 
 python survive.py, with all three nodes in FLINTMQ_SERVER.
 """
@@ -23,7 +23,7 @@ def leader() -> str:
 
 
 def kill(name: str) -> None:
-    """As a power cut would: the process of that node gets no time for anything."""
+    """With `kill -9`: the process of that node gets no time to clean up."""
     held = Path(os.environ["CLUSTER_DATA"], name, "lock").read_text()
     os.kill(int(held), signal.SIGKILL)
 

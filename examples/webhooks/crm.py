@@ -1,4 +1,4 @@
-"""A program that is told of orders by HTTP, and knows who tells it by the signature."""
+"""A target for webhooks: it receives orders by HTTP and checks their signature."""
 
 import base64
 import hashlib
@@ -7,7 +7,7 @@ from http.server import BaseHTTPRequestHandler
 
 
 def is_signed(headers: dict[str, str], body: bytes, secret: str) -> bool:
-    """As Standard Webhooks says; its libraries do the same."""
+    """As defined by Standard Webhooks, whose libraries do the same."""
     key = base64.b64decode(secret.removeprefix("whsec_"))
     told = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
     mac = base64.b64encode(hmac.digest(key, told, hashlib.sha256)).decode()
@@ -19,7 +19,7 @@ def is_signed(headers: dict[str, str], body: bytes, secret: str) -> bool:
 class Crm(BaseHTTPRequestHandler):
     secret = ""
     known: set[str]
-    """Ids of the requests that were dealt with: a repeat has the same one."""
+    """Ids of processed requests: a repeat has the same id."""
     attempts = 0
 
     def do_POST(self) -> None:

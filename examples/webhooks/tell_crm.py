@@ -1,4 +1,4 @@
-"""Starts the CRM, has the broker tell it of orders, and publishes two."""
+"""Starts the CRM, creates a webhook that sends orders to it, and publishes two."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""A web application that publishes orders, and streams them to every browser that looks.
+"""A web application that publishes orders and streams them to every connected browser.
 
 uvicorn shop_web:api, with the broker in FLINTMQ_SERVER.
 """

@@ -1,4 +1,4 @@
-"""Three browsers look by WebSocket, one order is posted, and a fourth reads what it missed."""
+"""Three browsers connect by WebSocket, an order is posted, and a fourth reads what it missed."""
 
 import asyncio
 import socket
