@@ -61,6 +61,15 @@ def test_a_system_is_made_of_what_it_should_be(system: Path) -> None:
     assert [name for name in programs if f"]({name})" not in readme] == []
 
 
+def test_where_a_package_is_missing_it_says_what_to_install() -> None:
+    command = [str(EXAMPLES / "needs"), "'.[server,shop]'", "sys", "flint_shop"]
+    done = subprocess.run(command, capture_output=True, text=True)
+
+    assert done.returncode == 1
+    assert "needs flint_shop: run pip install '.[server,shop]' in /" in done.stderr
+    assert subprocess.run(command[:-1], check=False).returncode == 0
+
+
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda one: one.name)
 def test_the_program_has_less_than_forty_lines(program: Path) -> None:
     assert len(program.read_text().splitlines()) < 40
