@@ -133,8 +133,14 @@ def test_a_browser_finds_these_words_also_without_a_server_and_fetches_nothing(s
             page.locator("input[type=text]:visible, input[type=search]:visible").fill(words)
             page.locator(f'a[href*="h={words.replace(" ", "+")}"]').first.wait_for()
             width = page.evaluate("document.documentElement.scrollWidth")
+            schemes = []
+            for scheme in ("dark", "light"):  # also if it was visited in the other one
+                page.emulate_media(color_scheme=scheme)
+                page.goto((site / "queues.html").as_uri())
+                schemes.append(page.evaluate("document.body.dataset.mdColorScheme"))
             page.close()
             assert width <= 360, "the page is wider than the phone"
+            assert schemes == ["slate", "default"]
         browser.close()
     assert [url for url in fetched if not url.startswith(("file:", "data:", "blob:"))] == []
 

@@ -96,7 +96,7 @@ function Controls({ topic, from, at, filter, partition, again, error, samples })
       <label>From <select value=${from} onChange=${(event) => look({ from: event.target.value, at: "" })}>
         ${PLACES.map(([one, said]) => html`<option key=${one} value=${one} selected=${one === from}>${said}</option>`)}
       </select></label>
-      ${from === "offset" && html`<input class="short" inputmode="numeric" pattern="[0-9]*" aria-label="Offset" placeholder=${topic.stats.first_offset} value=${at} onChange=${(event) => look({ at: event.target.value.trim() })} />`}
+      ${from === "offset" && html`<${OffsetInput} at=${at} first=${topic.stats.first_offset} look=${look} />`}
       ${from === "time" &&
       html`<input type="datetime-local" step="1" aria-label="Time" value=${at ? localTime(Number(at)) : ""} onChange=${(event) => look({ at: event.target.value ? String(new Date(event.target.value).getTime() / 1000) : "" })} />`}
       ${topic.partitions.length > 0 && from !== "live" &&
@@ -107,6 +107,14 @@ function Controls({ topic, from, at, filter, partition, again, error, samples })
       <button type="submit">${text.trim() === filter && from !== "live" ? "Refresh" : "Apply"}</button>
     </form>
     ${!isOfFilter && html`<${Fault} error=${error} again=${again} />`}`;
+}
+
+// What is typed stays, though the page is drawn again meanwhile.
+function OffsetInput({ at, first, look }) {
+  const [text, setText] = useState(at);
+  useEffect(() => setText(at), [at]);
+  return html`<input class="short" inputmode="numeric" pattern="[0-9]*" aria-label="Offset" placeholder=${first} value=${text}
+    onInput=${(event) => setText(event.target.value)} onChange=${() => look({ at: text.trim() })} />`;
 }
 
 function Listed({ found, topic, from, schemas, republish }) {
