@@ -47,9 +47,12 @@ def may_leave_out(schema: dict[str, Any]) -> bool:
 def of_operation(method: str, path: str, operation: dict[str, Any]) -> Iterator[str]:
     yield f"## {method} {path.removeprefix('/api/v1')}\n"
     yield f"{operation['summary']} {operation['description']}\n"
-    query = {one["name"]: one for one in operation["parameters"] if one["in"] == "query"}
-    if query:
-        yield table({name: {**one["schema"], **one} for name, one in query.items()}, None)
+    for place, title in (("query", ""), ("header", "Headers:\n\n")):
+        found = {one["name"]: one for one in operation["parameters"] if one["in"] == place}
+        if found:
+            yield title + table(
+                {name: {**one["schema"], **one} for name, one in found.items()}, None
+            )
     if "requestBody" in operation:
         contents = operation["requestBody"]["content"].items()
         yield (
