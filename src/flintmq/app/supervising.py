@@ -200,7 +200,8 @@ class WorkerSupervisor:
             notify(READY)
             names = ", ".join(handler.name for handler in report.handlers)
             count = len(self.workers)
-            self._tell(f"{count} worker {'process' if count == 1 else 'processes'} running: {names}")
+            processes = "process" if count == 1 else "processes"
+            self._tell(f"{count} worker {processes} running: {names}")
 
     # --- files
 
