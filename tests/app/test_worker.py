@@ -219,7 +219,7 @@ def test_workers_whose_output_nobody_reads_any_more_can_be_stopped(tmp_path: Pat
             typed, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True
         ) as worker:
             assert worker.stdout is not None
-            assert "at work" in worker.stdout.readline()
+            assert "running: " in worker.stdout.readline()
             worker.stdout.close()
             worker.send_signal(signal.SIGTERM)
             worker.wait(PATIENCE_SECONDS)
