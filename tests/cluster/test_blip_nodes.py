@@ -27,7 +27,7 @@ pytestmark = pytest.mark.slow
 async def served(node: ClusterNode, **options: float) -> AsyncIterator[RawBlip]:
     """A client of this node's front end."""
     server = BlipServer(
-        node.broker,
+        node.for_front_ends,
         options=BlipOptions(**options),  # type: ignore[arg-type]
         limits=Limits(handshake_seconds=60),
         is_shared=True,

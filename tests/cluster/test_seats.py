@@ -6,12 +6,13 @@ import asyncio
 
 import pytest
 
-from flintmq.broker_api import MemberApi
+from flintmq.broker_api import Joining, MemberApi
 from flintmq.client.membership import JoinOptions
 from flintmq.client.polling import Asked
 from flintmq.cluster.node import ClusterNode
 from flintmq.frontends.http.seats import GroupSeats, LeaseName, LeasesGone
 from flintmq.group_model import Lease
+from flintmq.testing import ManualClock
 
 from .nodes import Cluster, publish
 
@@ -42,7 +43,7 @@ async def next_leads(cluster: Cluster) -> tuple[ClusterNode, ClusterNode]:
 async def test_what_was_polled_at_the_node_that_led_is_settled_there(cluster: Cluster) -> None:
     leader = await cluster.led()
     await publish(leader.broker, *[b"%d" % number for number in range(6)])
-    seats = GroupSeats(leader.broker)
+    seats = GroupSeats(leader.for_front_ends)
     first = await polled(seats)
     await publish(leader.broker, b"6")  # what was handed out is committed before it
 
@@ -59,10 +60,33 @@ async def test_what_was_polled_at_the_node_that_led_is_settled_there(cluster: Cl
     await seats.close()
 
 
+async def test_what_was_polled_is_kept_for_who_has_it_as_long_as_its_lease(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """As a native client claims what it holds when it comes back."""
+    clock = ManualClock()
+    async with Cluster(tmp_path_factory.mktemp("kept"), clock=clock) as cluster:
+        leader = await cluster.led()
+        await publish(leader.broker, b"0", b"1")
+        seats = GroupSeats(leader.for_front_ends)
+        first = await polled(seats)
+        await publish(leader.broker, b"2")
+        waiting = asyncio.ensure_future(polled(seats, wait=99.0))
+
+        _, after = await next_leads(cluster)
+        assert [name.offset for name in await waiting] == [2]
+        await clock.advance(20)
+
+        other = await after.broker.join_group(Joining("orders", "g", "other"))
+        assert await other.take(10, 30.0, 0) is None
+        await seats.settle("orders", "g", first, ack)
+        await seats.close()
+
+
 async def test_a_poll_that_waits_goes_on_at_the_next_leader(cluster: Cluster) -> None:
     leader = await cluster.led()
     await publish(leader.broker, b"0")
-    seats = GroupSeats(leader.broker)
+    seats = GroupSeats(leader.for_front_ends)
     await seats.settle("orders", "g", await polled(seats), ack)
     waiting = asyncio.ensure_future(polled(seats, wait=30.0))
     await asyncio.sleep(0)

@@ -21,7 +21,6 @@ from ..errors import (
     FlintError,
     GroupNotFound,
     LeaseLost,
-    NotLeader,
     OutcomeUnknown,
     TopicNotFound,
 )
@@ -180,7 +179,7 @@ class Poller:
         # One member looks what there is and waits in one go; of several, each has its share first.
         wait = asked.wait if len(members) == 1 else 0.0
         try:
-            found = await self._poll_whoever_leads(asked, wait, deadline)
+            found = await self._poll(members, asked, wait, deadline)
         except (TopicNotFound, GroupNotFound, Closed):
             if is_fresh:
                 raise
@@ -191,18 +190,9 @@ class Poller:
             members = await self._joined_by(asked._replace(options=options), deadline)
             found = await self._poll(members, asked, 0.0, deadline)
         while not found.runs and (left := deadline - self._clock.monotonic()) > 0:
-            found = await self._poll_whoever_leads(asked, left, deadline)
-        return found
-
-    async def _poll_whoever_leads(self, asked: Asked, wait: float, deadline: float) -> Deliveries:
-        while True:
             members = await self._joined_by(asked, deadline)  # there may be more than before
-            try:
-                return await self._poll(members, asked, wait, deadline)
-            except NotLeader:
-                # At a node that led when we joined: the group goes on, and we join it elsewhere.
-                await self._leave(members)
-                wait = min(wait, max(0.0, deadline - self._clock.monotonic()))
+            found = await self._poll(members, asked, left, deadline)
+        return found
 
     async def _poll(
         self, members: list[MemberApi], asked: Asked, wait: float, deadline: float

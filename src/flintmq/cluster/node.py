@@ -150,6 +150,8 @@ class ClusterNode:
         self._snapshot_rate = snapshot_rate
         self.broker = ReplicatedBroker(self, broker_of)
         """Every verb: what another node leads is asked for there."""
+        self.for_front_ends = ReplicatedBroker(self, broker_of, members_follow=True)
+        """The same for protocols whose clients do not know who leads."""
         self.for_peers = ReplicatedBroker(self, None, patience=0.0)
         """For other nodes: what is not led here is refused."""
 

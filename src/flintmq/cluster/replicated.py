@@ -14,6 +14,8 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 from ..broker_api import (
     Batch,
     BrokerApi,
+    Joining,
+    MemberApi,
     Placed,
 )
 from ..clock import Clock, SystemClock
@@ -23,6 +25,7 @@ from ..model import (
     Receipt,
     TopicOptions,
 )
+from .following import FollowingMember
 
 PATIENCE_SECONDS = 10.0
 """How long a verb waits for somebody to lead."""
@@ -78,8 +81,11 @@ class ReplicatedBroker:
         broker_of: Callable[[int], BrokerApi | None] | None,
         *,
         patience: float = PATIENCE_SECONDS,
+        members_follow: bool = False,
     ) -> None:
+        """With `members_follow`, members of groups go on when another leads."""
         self._node, self._broker_of, self._patience = node, broker_of, patience
+        self._members_follow = members_follow
         self._local = node.local
         self._waiting: dict[asyncio.Future[None], None] = {}
         """In the order in which they came."""
@@ -214,7 +220,14 @@ class ReplicatedBroker:
     extents = _looks(BrokerApi.extents)
     wait_beyond = _asks(BrokerApi.wait_beyond)
     open_feed = _asks(BrokerApi.open_feed)
-    join_group = _asks(BrokerApi.join_group)
+
+    async def join_group(self, joining: Joining) -> MemberApi:
+        def join() -> Coroutine[Any, Any, MemberApi]:
+            return self._ask(lambda broker: broker.join_group(joining))
+
+        member = await join()
+        return FollowingMember(join, member, self.clock) if self._members_follow else member
+
     groups = _looks(BrokerApi.groups)
     group_stats = _looks(BrokerApi.group_stats)
     pause_group = _asks(BrokerApi.pause_group)

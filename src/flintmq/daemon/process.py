@@ -99,6 +99,9 @@ class Daemon:
         """The engine of this process."""
         self._verbs: BrokerApi = self._broker if self._node is None else self._node.broker
         """What is served: every verb, also where another node leads."""
+        served = self._broker if self._node is None else self._node.for_front_ends
+        self._served_to_others: BrokerApi = served
+        """The same for clients of other protocols, who do not know who leads."""
         self._broker.auto_create = config.auto_create
         self._broker.set_topic_defaults(config.topic_defaults)
         self._broker.host.on_failed = self._broker_failed
@@ -128,7 +131,7 @@ class Daemon:
         self.http_address: tuple[str, int] | None = None
         self.front_ends = front_ends_of(
             FrontEndContext(
-                self._verbs,
+                self._served_to_others,
                 self.gate,
                 self.tls,
                 self._server,
@@ -278,7 +281,7 @@ class Daemon:
         from ..frontends.http.state import HttpState
 
         state = HttpState(
-            broker=self._verbs,
+            broker=self._served_to_others,
             gate=self.gate,
             native=self._server,
             version=__version__,

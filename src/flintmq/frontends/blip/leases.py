@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from ...broker_api import Grant, MemberApi
 from ...clock import Clock
-from ...errors import FlintError, LeaseLost, NotLeader
+from ...errors import FlintError, LeaseLost
 from ...group_model import LEASE_SECONDS_MAX, Lease
 from ...net.server.leases_by_id import LeasedTogether, LeasesById, leases_of
 from ...observe.logs import limited
@@ -37,8 +37,6 @@ class Leases:
         self.member = member
         self._clock = clock
         self.lease_seconds = lease_seconds
-        self.rejoin: Callable[[], Awaitable[None]] | None = None
-        """Where another node may lead: renews `member`, for what is out to be settled there."""
         self._out = LeasesById[None](kept_max=KEPT_MAX)
         self._due: list[tuple[float, int]] = []
         """When those that were polled come again, soonest first; some are settled since."""
@@ -122,19 +120,13 @@ class Acks:
     def flush(self) -> None:
         gathered, self.gathered = self.gathered, {}
         for leases, settled in gathered.items():
-            task = self._server.spawn(self._settle(leases, leases_of(settled)))
+            task = self._server.spawn(self._settle(leases.member, leases_of(settled)))
             self._under_way.add(task)
             task.add_done_callback(self._under_way.discard)
 
-    async def _settle(self, leases: Leases, settled: list[Lease]) -> None:
+    async def _settle(self, member: MemberApi, settled: list[Lease]) -> None:
         try:
-            try:
-                await leases.member.ack(settled)
-            except NotLeader:
-                if leases.rejoin is None:
-                    raise
-                await leases.rejoin()
-                await leases.member.ack(settled)
+            await member.ack(settled)
         except LeaseLost as error:  # somebody else has them by now
             for offset in error.offsets:
                 self._refuse(offset + 1)

@@ -90,19 +90,11 @@ class PolledSubscription:
         self._is_groups_turn = True
         self._reopening = asyncio.Lock()
 
-    async def reopen(
-        self,
-        ended: FeedApi,
-        join: Callable[[], Awaitable[MemberApi]],
-        listen: Callable[[], Awaitable[FeedApi]],
-    ) -> None:
-        """Another node leads than when this was opened: what is out can be settled there."""
+    async def listen_again(self, ended: FeedApi, listen: Callable[[], Awaitable[FeedApi]]) -> None:
+        """Another node leads than when the live queue was opened."""
         async with self._reopening:
-            if self.feed is not ended:
-                return  # somebody has done it meanwhile
-            if self.leases is not None:
-                self.leases.member = await join()
-            self.feed = await listen()
+            if self.feed is ended:  # else somebody has done it meanwhile
+                self.feed = await listen()
 
     async def poll(self, id: int) -> bytes | None:
         """One message, in turn from the group and the live queue; as a frame."""
@@ -268,18 +260,21 @@ class PolledBoard:
             one.users.discard(user)
 
     async def _open(self, number: int, name: str, topic: bytes, qos: int) -> PolledSubscription:
-        member = await self._join(number, name) if qos else None
+        member = None
+        if qos:
+            member = await join(
+                self._server.broker,
+                name,
+                polled_group(number),
+                order="log",
+                start="latest",
+                holder="blip",
+            )
         feed = await self._listen(name, qos)
         made = PolledSubscription(number, name, topic, feed, member, self._server)
-        if made.leases is not None:
-            made.leases.rejoin = partial(self._reopen, made)
         self._known[number] = made
         self._arm()
         return made
-
-    def _join(self, number: int, name: str) -> Awaitable[MemberApi]:
-        group = polled_group(number)
-        return join(self._server.broker, name, group, order="log", start="latest", holder="blip")
 
     def _listen(self, name: str, qos: int) -> Awaitable[FeedApi]:
         options = self._server.options
@@ -297,16 +292,10 @@ class PolledBoard:
         try:
             return await one.poll(id)
         except NotLeader:
-            await self._reopen(one)
+            ended, qos = one.feed, 0 if one.leases is None else 1
+            await one.listen_again(ended, partial(self._listen, one.name, qos))
+            self._server.counters.live_dropped += ended.dropped
             return await one.poll(id)
-
-    async def _reopen(self, one: PolledSubscription) -> None:
-        qos = 0 if one.leases is None else 1
-        dropped = one.feed.dropped
-        await one.reopen(
-            one.feed, partial(self._join, one.id, one.name), partial(self._listen, one.name, qos)
-        )
-        self._server.counters.live_dropped += dropped
 
     async def sought(self, number: int) -> PolledSubscription | None:
         """One that was made at another node, or before this one was started."""

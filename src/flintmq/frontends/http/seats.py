@@ -19,15 +19,7 @@ from ...client.delivery import Deliveries, Delivery
 from ...client.membership import JoinOptions
 from ...client.polling import Asked, Pollers
 from ...clock import Timer
-from ...errors import (
-    Closed,
-    FlintError,
-    GroupNotFound,
-    InvalidRequest,
-    LeaseLost,
-    NotLeader,
-    TopicNotFound,
-)
+from ...errors import Closed, FlintError, GroupNotFound, InvalidRequest, LeaseLost, TopicNotFound
 from ...group_model import LEASE_SECONDS, Lease
 from ...net.server.leases_by_id import leases_of
 
@@ -116,12 +108,7 @@ class GroupSeats:
                 lost.append(name)
         for partition, tokens in by_partition.items():
             try:
-                try:
-                    await how(members[partition], leases_of(tokens))
-                except NotLeader:  # this node led when the group was joined; nothing was done
-                    await self._pollers.forget(topic, group)
-                    members = await self._members(topic, group)
-                    await how(members[partition], leases_of(tokens))
+                await how(members[partition], leases_of(tokens))
             except LeaseLost as error:
                 gone = set(error.offsets)
                 lost += [LeaseName(partition, at, token) for token, at in tokens if at in gone]

@@ -12,9 +12,8 @@ import msgspec
 from ...broker_api import LEASED, Grant, LeaseWatcher, TakeMode
 from ...errors import Closed, Disconnected, FlintError, LeaseLost, OutcomeUnknown
 from ...group_model import GroupInfo, Lease
-from ...groups.leases import Lease as Running
-from ...groups.offset_set import OffsetSet
-from ...groups.ranges import offsets_in, ranges_of_runs
+from ...groups.held_leases import HeldLeases
+from ...groups.ranges import ranges_of_runs
 from ...rows import Rows
 from ..wire.frames import Frame
 from ..wire.operations import (
@@ -32,8 +31,6 @@ from .requests import RemoteRequests
 from .waiting import SentRequest
 
 _GIVES_BACK = ("nack", "release")
-_HELD_LOOK = 64
-"""From how many grants on it is looked which of them have run out."""
 
 
 class RemoteMember:
@@ -57,8 +54,7 @@ class RemoteMember:
         self._settled: list[Grant] = []
         """Of takes with `auto_ack` that were cancelled when it was too late to take them back."""
         self._giving_back: set[asyncio.Task[None]] = set()
-        self._held: dict[int, Running] = {}
-        self._look_at = _HELD_LOOK
+        self._held = HeldLeases()
         self._watcher: LeaseWatcher | None = None
 
     def watch(self, watcher: LeaseWatcher) -> None:
@@ -115,7 +111,8 @@ class RemoteMember:
         runs = decode_runs(granted.runs, frame.batches, self._requests.topics.origin)
         grant = Grant(granted.token, Rows(runs), granted.counts)
         if not asked.auto_ack:
-            self._hold(grant, asked.lease_seconds)
+            ranges = ranges_of_runs(grant.rows.runs)
+            self._held.hold(grant.token, ranges, self._clock.monotonic(), asked.lease_seconds)
         return grant
 
     def _give_back(self, asked: TakeLeasedRequest, frame: Frame) -> None:
@@ -176,46 +173,19 @@ class RemoteMember:
                 continue
             except (LeaseLost, asyncio.CancelledError) as error:
                 if is_repeat and how in _GIVES_BACK and isinstance(error, LeaseLost):
-                    self._let_go(leases)
+                    self._held.let_go(leases)
                     return  # it is back, by what was asked first or because the lease is over
                 if how != "extend":
-                    self._let_go(leases)
+                    self._held.let_go(leases)
                 elif isinstance(error, LeaseLost):
                     lost = [(offset, offset + 1) for offset in error.offsets]
-                    self._let_go([(token, lost) for token, _ in leases])
+                    self._held.let_go([(token, lost) for token, _ in leases])
                 raise
             if how == "extend":
-                self._extended(leases, seconds)
+                self._held.extended(leases, self._clock.monotonic(), seconds)
             else:
-                self._let_go(leases)
+                self._held.let_go(leases)
             return
-
-    # --- what is held
-
-    def _hold(self, grant: Grant, seconds: float) -> None:
-        now, held = self._clock.monotonic(), self._held
-        if len(held) >= self._look_at:  # the broker does not report leases that run out
-            for token in [token for token, one in held.items() if one.deadline <= now]:
-                del held[token]
-            self._look_at = max(_HELD_LOOK, 2 * len(held))
-        held[grant.token] = Running(
-            grant.token, "", now, now + seconds, ranges_of_runs(grant.rows.runs)
-        )
-
-    def _let_go(self, leases: Sequence[Lease]) -> None:
-        for token, ranges in leases:
-            lease = self._held.get(token)
-            if lease is not None:
-                lease.take(ranges)
-                if not lease:
-                    del self._held[token]
-
-    def _extended(self, leases: Sequence[Lease], seconds: float) -> None:
-        now = self._clock.monotonic()
-        for token, _ in leases:
-            lease = self._held.get(token)
-            if lease is not None:
-                lease.granted_at, lease.deadline = now, max(lease.deadline, now + seconds)
 
     # --- after the connection was lost
 
@@ -233,28 +203,19 @@ class RemoteMember:
 
     async def _reclaim(self, number: int) -> set[int]:
         """Have the broker confirm what is held; what is another's by now."""
-        now = self._clock.monotonic()
-        newest = OffsetSet()
-        by_seconds: dict[float, list[Lease]] = {}
-        for lease in reversed(self._held.values()):
-            if self._watcher is None and lease.deadline <= now:
-                continue  # polled, and not settled in time
-            ranges = [run for mine in lease.outstanding() for run in newest.missing(*mine)]
-            newest.add_ranges(ranges)
-            seconds = lease.deadline - lease.granted_at
-            by_seconds.setdefault(seconds, []).append((lease.token, ranges))
+        # Of what is renewed by itself, the client knows best whether it is worked on.
+        since = self._clock.monotonic() if self._watcher is None else -inf
         lost: set[int] = set()
-        for seconds, leases in by_seconds.items():
+        for seconds, leases in self._held.to_confirm(since).items():
             try:
                 await self._requests.ask(
                     Op.SETTLE, SettleRequest(number, "extend", leases, seconds)
                 )
             except LeaseLost as error:
                 lost.update(error.offsets)
-            self._extended(leases, seconds)
+            self._held.extended(leases, self._clock.monotonic(), seconds)
         if lost:
-            gone = [(offset, offset + 1) for offset in sorted(lost)]
-            self._let_go([(token, gone) for token in list(self._held)])
+            self._held.lose(lost)
         return lost
 
     async def _joined(self, until: float) -> int:
@@ -291,8 +252,7 @@ class RemoteMember:
     def end(self, error: FlintError) -> None:
         """Nothing is ours any more; calls raise this error."""
         self._ended = error
-        held = self._held.values()
-        self.is_back({o for lease in held for o in offsets_in(lease.outstanding())})
+        self.is_back(self._held.offsets())
 
     async def close(self) -> None:
         self._registry.discard(self)
