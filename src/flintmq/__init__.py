@@ -81,6 +81,7 @@ if TYPE_CHECKING:
     from .errors import NoResult as NoResult
     from .errors import NotAuthenticated as NotAuthenticated
     from .errors import NotStaged as NotStaged
+    from .errors import ObjectStorageFailed as ObjectStorageFailed
     from .errors import OutboxFull as OutboxFull
     from .errors import OutcomeUnknown as OutcomeUnknown
     from .errors import PermissionDenied as PermissionDenied
@@ -165,7 +166,8 @@ if not TYPE_CHECKING:  # type checkers see the imports above, and still find mis
             "NoResult TaskFailed TaskCancelled ScheduleNotFound "
             "LeaseLost FilterFailed Closed OutboxFull "
             "Disconnected TlsFailed MalformedFrame OutcomeUnknown Corrupt UnsupportedFormat "
-            "StorageFull StorageFailed BrokerFailed DataDirectoryInUse SparkUnavailable"
+            "StorageFull StorageFailed ObjectStorageFailed BrokerFailed DataDirectoryInUse "
+            "SparkUnavailable"
         ),
     }
     _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}

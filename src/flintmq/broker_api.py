@@ -23,6 +23,7 @@ from .model import (
     Definition,
     Durability,
     Extent,
+    FarObjects,
     Overflow,
     Receipt,
     Start,
@@ -508,6 +509,10 @@ class BrokerApi(Protocol):
 
     async def extents(self, topic: str, at: Start | None) -> list[Extent]:
         """Where a topic begins and ends, by partition, and the offset that `at` means there."""
+        ...
+
+    async def objects(self, topic: str, start: int, end: int) -> FarObjects:
+        """What of these offsets of a plain topic is in object storage: for who can read there."""
         ...
 
     async def wait_beyond(self, offsets: Mapping[str, int], timeout: float | None) -> bool:

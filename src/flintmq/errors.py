@@ -38,6 +38,7 @@
         UnsupportedFormat             not damaged: written by a newer FlintMQ
       StorageFull                     free disk space; publishing then resumes by itself
       StorageFailed                   the disk failed a read, write or sync; check it, restart
+      ObjectStorageFailed             an object cannot be reached; nothing is lost, repeat it later
       BrokerFailed                    a bug in the broker; restart it, and report the bug
       OutcomeUnknown                  it may or may not have been done; the text says how to retry
       DataDirectoryInUse              another process uses it; stop it, or use another
@@ -389,6 +390,19 @@ class StorageFailed(FlintError):
             "permissions, then restart: stored data is recovered"
         )
         self.operation, self.file, self.cause = operation, file, cause
+
+
+class ObjectStorageFailed(FlintError):
+    """Object storage did not do what was asked. What is there stays there; the broker goes on."""
+
+    def __init__(self, verb: str, url: str, cause: object, remedy: str = "") -> None:
+        remedy = remedy or (
+            "check that the broker (of a direct read, the task) reaches the storage, and has its "
+            "credentials and endpoint in the environment; it is tried again when asked again"
+        )
+        text = str(cause).strip().partition("\n")[0] or type(cause).__name__
+        super().__init__(f"cannot {verb} the object {url}: {text}; {remedy}")
+        self.verb, self.url = verb, url
 
 
 class BrokerFailed(FlintError):

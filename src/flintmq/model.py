@@ -67,6 +67,11 @@ class TopicOptions(msgspec.Struct, frozen=True, kw_only=True):
     schema: str | None = None
     compact: Compact | None = None
     """`key`: only the newest message of each key is kept."""
+    tier: str | None = None
+    """A URL: sealed segments are copied to object storage there."""
+    local_retention_bytes: int | None = None
+    """With `tier`: what is in object storage leaves the disk of the broker beyond this."""
+    local_retention_age: float | None = None
 
     def concern_clients(self) -> bool:
         """Whether a client must know them before it publishes, for values or routing."""
@@ -98,6 +103,9 @@ class TopicKeywords(TypedDict, total=False):
     magic_header: str | None
     schema: Any
     compact: Compact | None
+    tier: str | None
+    local_retention_bytes: int | None
+    local_retention_age: Seconds | None
 
 
 VALUE_OPTIONS = ("format", "compression", "pre_hooks", "post_hooks", "magic_header", "schema")
@@ -137,7 +145,9 @@ def _checked_option(name: str, value: Any) -> Any:
         return check_name(value)
     if name in VALUE_OPTIONS:
         return _checked_value_option(name, value)
-    if name in ("retention_age", "ttl"):
+    if name == "tier":
+        return _checked_tier(value)
+    if name in ("retention_age", "ttl", "local_retention_age"):
         checked = seconds(value, name, positive=True)
         if checked > SECONDS_MAX:
             raise InvalidRequest(
@@ -149,6 +159,12 @@ def _checked_option(name: str, value: Any) -> Any:
             f"{name} must be a whole number of at least 1 (and below 2**63), or None; not {value!r}"
         )
     return value
+
+
+def _checked_tier(value: Any) -> str:
+    if not isinstance(value, str) or "://" not in value:
+        raise InvalidRequest(f"tier must be a URL such as 's3://bucket/prefix', not {value!r}")
+    return value.rstrip("/")
 
 
 def _checked_rate(value: Any) -> float:
@@ -259,6 +275,21 @@ class Extent(msgspec.Struct, frozen=True, array_like=True, gc=False):
     byte_count: int
     at: int
     """The offset that was asked for, where a time or a word was given; else `first_offset`."""
+    far_end: int = 0
+    """What lies before this offset may be read in object storage."""
+
+
+class FarObjects(msgspec.Struct, frozen=True, array_like=True):
+    """What of a plain topic is in object storage, and how to read it there."""
+
+    id: int
+    first_offset: int
+    """What lies before it was dropped."""
+    objects: list[tuple[str, int, int]]
+    """The URL of each, its first offset, and the one behind its last."""
+    ttl_ms: int | None
+    gone: list[tuple[int, int]]
+    """Offsets that nobody is to get."""
 
 
 class Missed(msgspec.Struct, frozen=True):

@@ -84,6 +84,11 @@ CASES = {
     "http_heartbeat_seconds": Case(15.0, "1", 1.0),
     "http_max_stream_seconds": Case(86_400.0, "1h", 3600.0),
     "http_cors_origins": Case((), "https://Shop.example, *", ("https://shop.example", "*")),
+    "tiers": Case(
+        ("s3://", "gs://", "abfs://", "abfss://", "az://"),
+        "s3://ours/, file:///mnt/",
+        ("s3://ours/", "file:///mnt/"),
+    ),
     "webhook_networks": Case((), "10.0.0.0/8, 127.0.0.1", ("10.0.0.0/8", "127.0.0.1/32")),
     "webhook_ca": Case(None, "/etc/flint/ca.pem", Path("/etc/flint/ca.pem")),
     "http_hosts": Case((), "a.example, B.example", ("a.example", "b.example")),

@@ -92,6 +92,7 @@ CASES: dict[Op, Case] = {
     Op.FETCH_RANGES: Case(ops.FetchRangesRequest(["orders"], [0], [1], [None], 0), ("consume",)),
     Op.PUT_BACK: Case(ops.CloseStreamRequest(1), ("consume",), (Op.OPEN_READER, READER)),
     Op.EXTENTS: Case(ops.ExtentsRequest(["orders"]), ("consume",)),
+    Op.OBJECTS: Case(ops.ObjectsRequest("orders", 0, 1), ("consume",)),
     Op.WAIT_BEYOND: Case(ops.WaitBeyondRequest({"orders": 0}, 0), ("consume",)),
     Op.JOIN_GROUP: Case(MEMBER, ("consume",)),
     Op.TAKE_LEASED: Case(

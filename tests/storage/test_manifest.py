@@ -122,7 +122,7 @@ def test_a_full_disk_leaves_the_old_one_or_has_the_new_one() -> None:
     whole = written(Manifest(checkpoint=1))
     room = sum(len(whole.contents(name)) for name in whole.list())
     outcomes = set()
-    for more in range(0, 1_200, 7):
+    for more in range(0, 2_000, 7):
         disk = written(Manifest(checkpoint=1))
         disk.size_max = room + more
         try:

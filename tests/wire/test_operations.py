@@ -67,6 +67,7 @@ SAMPLES: list[Control] = [
     ops.FetchedRangesReply([ops.FetchedRangeReply([RUN], None, 20, 90)]),
     ops.ExtentsRequest(["orders"], ["time", 1_700_000_000_000]),
     ops.WaitBeyondRequest({"orders/0": 17}, 0.25),
+    ops.ObjectsRequest("orders/0", 17, 4000),
     ops.TakenReply([RUN], ["orders", 1, 5, 4], 4, None),
     ops.SeekRequest(3, {1: 5}),
     ops.CommitRequest(3, 17, 1),

@@ -9,6 +9,7 @@ is too old for the level is refused.
 |---|---|---|
 | 1 | 2 | the first clusters |
 | 2 | 3 | API keys of the cluster, digests of the state |
+| 3 | 4 | segments in object storage |
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from ..engine.commands import Define
 from ..errors import InvalidRequest
 from ..model import Definition
 
-LEVEL = 2
+LEVEL = 3
 """Of this FlintMQ."""
-COMMANDS_UP_TO = {1: 2, 2: 3}
+COMMANDS_UP_TO = {1: 2, 2: 3, 3: 4}
 """The highest level of commands that a leader proposes at a level of the cluster."""
 KIND, NAME = "cluster", "level"
 """The definition that has it, of no topic."""

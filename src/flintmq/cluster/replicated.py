@@ -218,6 +218,7 @@ class ReplicatedBroker:
     open_reader = _asks(BrokerApi.open_reader)
     fetch = _asks(BrokerApi.fetch)
     extents = _looks(BrokerApi.extents)
+    objects = _asks(BrokerApi.objects)
     wait_beyond = _asks(BrokerApi.wait_beyond)
     open_feed = _asks(BrokerApi.open_feed)
 

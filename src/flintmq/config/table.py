@@ -98,6 +98,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     sync_on_loop: SyncOnLoop = "auto"
     slow_disk_seconds: float = 1.0
     scrub_bytes: int = 8 * MIB
+    tiers: tuple[str, ...] = ("s3://", "gs://", "abfs://", "abfss://", "az://")
 
     auto_create: bool = True
     topic_defaults: dict[str, Any] = {}
@@ -331,8 +332,7 @@ GROUPS: Mapping[Group, Sequence[Setting]] = {
         ),
         reloadable(
             "max_queue_bytes", Bytes(KIB),
-            "Maximum bytes of all clients that wait to be written to disk. Beyond it, "
-            "publishers wait.",
+            "Maximum bytes of all clients that wait to be written. Beyond it, publishers wait.",
         ),
         Setting(
             "sync_on_loop", Choice(("auto", "never")),
@@ -347,6 +347,10 @@ GROUPS: Mapping[Group, Sequence[Setting]] = {
             "scrub_bytes", Bytes(0, 16 * GIB),
             "Bytes of stored messages read per second, in the background, to find damage. All "
             "messages are read at most once every six hours. 0: off.",
+        ),
+        Setting(
+            "tiers", Words(),
+            "What the `tier` of a topic may begin with.",
         ),
     ),
     "Topics": (

@@ -46,5 +46,10 @@ TOPIC_OPTIONS = (
     TopicOptionRow("pre_hooks", "words", "Hooks that values pass before they are encoded."),
     TopicOptionRow("post_hooks", "words", "Hooks that values pass after they are decoded."),
     TopicOptionRow("magic_header", "text", "Prefix of stored values: flint, tmq, none."),
+    TopicOptionRow("tier", "text", "Copy sealed segments to object storage at this URL."),
+    TopicOptionRow(
+        "local_retention_bytes", "bytes", "With tier: keep at most this many bytes on this disk."
+    ),
+    TopicOptionRow("local_retention_age", "seconds", "With tier: keep nothing older on this disk."),
     TopicOptionRow("schema", "text", "Avro schema of the values."),
 )

@@ -28,6 +28,7 @@ from ..observe.logs import event
 from ..schedules.running import ScheduleRunner
 from ..serde.codec import Codec
 from ..storage.filesystem import LocalFileSystem
+from ..storage.objects import ObjectStores
 from ..webhooks.running import WebhookRunner
 
 _log = logging.getLogger(__name__)
@@ -69,6 +70,7 @@ def engine_settings(config: Config) -> dict[str, Any]:
         "slow_disk_seconds": config.slow_disk_seconds,
         "reclaim_seconds": config.grace_seconds,
         "scrub_bytes_per_second": config.scrub_bytes,
+        "objects": ObjectStores(config.tiers),
     }
 
 

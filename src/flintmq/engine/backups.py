@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from ..observe.logs import event, limited
 from ..storage.backup import BackupProgress, back_up, check_empty
 from ..storage.filesystem import FileSystem
+from ..storage.manifest import as_copy
 from .checkpoints import aside
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ async def back_up_to(target: FileSystem, host: Host) -> None:
     check_empty(target)
     await host.checkpoint()
     manifests = {  # of a node alone: who opens a backup is no member of the cluster it is from
-        kept.group: replace(kept.checkpoints.manifest.whole(), members=b"", nodes=[])
+        kept.group: as_copy(replace(kept.checkpoints.manifest.whole(), members=b"", nodes=[]))
         for kept in all
     }
     files = {group: manifest.files() for group, manifest in manifests.items()}

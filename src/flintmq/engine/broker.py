@@ -8,13 +8,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from ..batch import DecodeCache
 from ..broker_api import Batch, Fetch, Fetched, Filter, Placed, ReaderOpening
 from ..clock import Clock, SteadyClock, SystemClock
 from ..errors import InvalidRequest
-from ..model import Extent, Overflow, Receipt, Start, TopicOptions
+from ..model import Extent, FarObjects, Overflow, Receipt, Start, TopicOptions
 from ..observe.logs import event
 from ..patterns import check_name, check_pattern
 from ..rows import Decoder
@@ -23,8 +24,9 @@ from .definition_verbs import DefinitionVerbs
 from .figures import JournalFigures, TopicFigures
 from .group_verbs import GroupVerbs
 from .in_turn import InTurn
+from .leading.cursor import start_is_loaded
 from .leading.feeds import LiveFeed
-from .leading.fetching import extent, fetch, wait_beyond
+from .leading.fetching import extent, fetch, objects, wait_beyond
 from .leading.readers import LeadingReader
 from .leading.state_rows import StateRows
 from .leading.topic import LeadingTopic
@@ -237,9 +239,15 @@ class Broker:
             found = await self._topic_verbs.obtain(topic, auto_create)
             if reading.start == "last_per_key":
                 return await self._open_state(found, reading)
-            return found.cursors.open(None, reading.start, reading.filter)
+            await start_is_loaded(found, reading.start)
+            return self._topic_verbs.find(found.name).cursors.open(
+                None, reading.start, reading.filter
+            )
         check_name(name, "reader")
         found = await self._topic_verbs.obtain_for(name, topic, auto_create)
+        if isinstance(reading.start, datetime):
+            await start_is_loaded(found, reading.start)
+            found = await self._topic_verbs.obtain_for(name, topic, auto_create)
         reader = found.cursors.open(name, reading.start, reading.filter)
         if name not in found.state.names:
             try:
@@ -278,7 +286,13 @@ class Broker:
         return await when_loaded(attempt, find(wanted.topic).log.at_once)
 
     async def extents(self, topic: str, at: Start | None) -> list[Extent]:
+        if at is not None:
+            for one in self._topic_verbs.existing_row(topic):
+                await start_is_loaded(one, at)
         return [extent(one, at) for one in self._topic_verbs.existing_row(topic)]
+
+    async def objects(self, topic: str, start: int, end: int) -> FarObjects:
+        return objects(self._topic_verbs.find(topic), start, end)
 
     async def wait_beyond(self, offsets: Mapping[str, int], timeout: float | None) -> bool:
         self.shard.check_open()

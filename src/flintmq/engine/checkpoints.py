@@ -7,7 +7,7 @@ power cut leaves of that, there is one whole manifest, and everything it refers 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -21,6 +21,7 @@ from ..errors import FlintError, StorageFailed, StorageFull
 from ..storage.manifest import Manifest, ManifestStore, TopicRecord
 from ..storage.scrub import FoundDamage
 from ..storage.segments import Section, SegmentWriter
+from ..storage.tiered import count_to_leave
 from ..storage.topic_log import TopicLog
 from . import flushing
 from .flushing import Flush, Flushing
@@ -36,6 +37,7 @@ from .waiting import again
 if TYPE_CHECKING:
     from .host import Host
     from .kept import KeptShard
+    from .shard import Shard
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -230,6 +232,7 @@ class Checkpoints:
         """A checkpoint of what is applied right now. The states of topics are taken in steps, and
         of those that change meanwhile before they do."""
         state, applied = self._shard.state, self._shard.proposer.applied
+        state.changed |= set(topics_to_relieve(self._shard))
         remembered = state.remembered
         head = Manifest(
             applied,
@@ -245,6 +248,7 @@ class Checkpoints:
             producer_time=remembered.time_ms,
             definitions=state.definitions.all(),
             last_definition=state.definitions.last_version,
+            loose=list(state.loose),
         )
         staging, fresh = state.staging.copy(), list(state.staging.fresh)
         self._plan = CheckpointPlan(head, staging, fresh, state.changed.copy(), state.changed)
@@ -268,6 +272,8 @@ class Checkpoints:
         log = topic.log
         if isinstance(log, TopicLog):
             log.drop_sections(len(log.sections_to_drop()))
+            if log.far:
+                log.drop_sections(sections_to_leave(topic, log, self._shard.clock.now_ms()))
             plan.mended += [
                 (log, one) for one in self._mended if one.topic == id and one.old[0] in log.sections
             ]
@@ -367,6 +373,27 @@ class Checkpoints:
         self._rewriter.forget((), self.litter)
         for name in self.litter:
             self._kept.store.forget(name)
+
+
+def sections_to_leave(topic: AppliedTopic, log: TopicLog, now_ms: int) -> int:
+    """How many sections, from the first on, this disk need not keep: objects have them."""
+    options, age = topic.options, topic.options.local_retention_age
+    before_ms = None if age is None else now_ms - round(age * 1000)
+    served_ms = topic.lanes.served_ms or now_ms
+    return count_to_leave(
+        log.far, log.sections, options.local_retention_bytes, before_ms, served_ms
+    )
+
+
+def topics_to_relieve(shard: Shard) -> Iterator[int]:
+    """The topics with sections that this disk need not keep."""
+    now_ms = shard.clock.now_ms()
+    for id, topic in shard.state.by_id.items():
+        log = topic.log
+        if topic.options.tier is None or not isinstance(log, TopicLog):
+            continue
+        if sections_to_leave(topic, log, now_ms):
+            yield id
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@
 
 A level is what whoever applies the command has to know beyond the first version: 1 for appends, for
 what many groups change and for definitions, 2 for compactions and for the nodes of a cluster, 3 for
-checks of the state.
+checks of the state, 4 for objects.
 
 What a command says was decided before it was written; apply refuses nothing. Times are in it.
 """
@@ -30,13 +30,14 @@ from ..errors import Corrupt, UnsupportedFormat
 from ..group_model import Order, Ranges
 from ..groups.offset_set import Chunks
 from ..model import TopicOptions
+from ..storage.segments import Section
 
 _KIND = Layout("<BB6x")
 _APPEND = Layout("<B7xQ")
 _HEAD = Layout("<BB6xQ")
 _STRUCT, _BATCH, _STAGE, _MOVE, _ROWS = 0, 1, 2, 3, 4
 
-LEVEL = 3
+LEVEL = 4
 """The highest of the commands that are known here."""
 
 Buffer = bytes | memoryview
@@ -192,6 +193,34 @@ class Compact(msgspec.Struct, frozen=True, tag="compact", array_like=True):
     """As an OffsetSet is stored: they are many, and lie scattered."""
 
 
+class PlanObject(msgspec.Struct, frozen=True, tag="plan_object", array_like=True):
+    """An object of this URL may be there from now on: so whoever leads later removes it, unless a
+    TierSection has come."""
+
+    url: str
+
+
+class TierSection(msgspec.Struct, frozen=True, tag="tier_section", array_like=True):
+    """The object has this part of the topic, whole and verified: it may be read from there."""
+
+    topic: int
+    section: Section
+    due_ms: int
+
+
+class DropObjects(msgspec.Struct, frozen=True, tag="drop_objects", array_like=True):
+    """Objects of the topic that end there or before belong to it no more: they may be removed."""
+
+    topic: int
+    up_to: int
+
+
+class ForgetObjects(msgspec.Struct, frozen=True, tag="forget_objects", array_like=True):
+    """These are removed."""
+
+    urls: list[str]
+
+
 class BeginEpoch(msgspec.Struct, frozen=True, tag="begin_epoch", array_like=True):
     """From now on, lease tokens begin with this. Earlier versions wrote it; now it is the term."""
 
@@ -253,6 +282,10 @@ Change = (
     | LimitProducers
     | SetNodes
     | CheckState
+    | PlanObject
+    | TierSection
+    | DropObjects
+    | ForgetObjects
     | GroupChanges
     | Define
     | TopicChange
@@ -343,13 +376,14 @@ def topics_of(command: Command) -> Iterable[int]:
             return {change.topic for change in changes}
         case Stage() | AbortStages() | BeginEpoch() | LimitProducers():
             return ()
-        case Define() | SetNodes() | CheckState():
+        case Define() | SetNodes() | CheckState() | PlanObject() | ForgetObjects():
             return ()
         case _:
             return (command.topic,)
 
 
 _LEVELS: dict[type, int] = {GroupChanges: 1, Define: 1, Compact: 2, SetNodes: 2, CheckState: 3}
+_LEVELS |= dict.fromkeys((PlanObject, TierSection, DropObjects, ForgetObjects), 4)
 
 
 def encode_command(command: Command) -> Sequence[Buffer]:

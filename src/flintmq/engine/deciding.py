@@ -117,7 +117,18 @@ def _checked(
         raise InvalidRequest(f"a topic has at most {PARTITIONS_MAX:,} partitions")
     if wanted.compact is not None:
         _check_compact(wanted)
+    if wanted.tier is not None:
+        _check_tier(wanted)
     return wanted
+
+
+def _check_tier(wanted: TopicOptions) -> None:
+    if wanted.storage == "memory":
+        raise InvalidRequest("tier is for topics with storage='durable': segments are uploaded")
+    if wanted.compact is not None:
+        raise InvalidRequest(
+            "tier and compact='key' exclude each other: what is in object storage never changes"
+        )
 
 
 def _check_compact(wanted: TopicOptions) -> None:

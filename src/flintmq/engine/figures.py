@@ -113,6 +113,9 @@ class JournalFigures(msgspec.Struct):
     damaged_messages: int = 0
     """What is known to be damaged on the disk, of all topics."""
     scrub_bytes: int = 0
+    tier_bytes: int = 0
+    """Uploaded to object storage, and verified."""
+    tier_failures: int = 0
     scrub_passes: int = 0
     loop_syncs: int = 0
     """Of the syncs, those that the loop made itself."""

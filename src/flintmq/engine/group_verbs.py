@@ -16,7 +16,7 @@ from ..model import Start
 from ..patterns import check_name
 from ..rows import Rows, Run
 from .commands import Cancel, CreateGroup, PauseGroup, ResetGroup
-from .leading.cursor import resolve_start
+from .leading.cursor import resolve_start, start_is_loaded
 from .leading.group_figures import in_flight, looked, peek, stats_of
 from .leading.member import GroupMember
 from .leading.queue_group import QueueGroup
@@ -75,6 +75,7 @@ class GroupVerbs:
         if text == _FUNCTION and filter is not None:
             self._functions[topic.id, name] = filter
         begin: Start = "earliest" if joining.start is None else joining.start
+        await start_is_loaded(topic, begin)
         floor = max(topic.log.first_offset, resolve_start(topic, begin))
         command = CreateGroup(
             topic.id,
@@ -186,6 +187,8 @@ class GroupVerbs:
                 raise InvalidRequest(
                     "each partition has its own offsets; reset_group(..., {partition: offset})"
                 )
+            for queue in queues:
+                await start_is_loaded(queue.topic, to)
             wanted = [(queue, resolve_start(queue.topic, to)) for queue in queues]
         for queue, offset in wanted:
             log = queue.topic.log

@@ -28,6 +28,7 @@ from ..storage.group_commit import GroupCommit
 from ..storage.group_files import GROUPS, groups_in, make_directories
 from ..storage.journal import FILE_BYTES, FIRST_FILE_BYTES, Journal
 from ..storage.loading import READING_THREADS
+from ..storage.objects import Objects, ObjectStores
 from . import flushing
 from .backups import back_up_to
 from .broker import Broker
@@ -65,6 +66,9 @@ PINNED_TIMES = 2
 """How much of the journal, by that figure, a shard that writes little may keep from being let go
 before it has a checkpoint of its own."""
 
+FAR_THREADS = 4
+"""They read objects: each mostly waits for the network."""
+
 SLOW_DISK_SECONDS = 1.0
 """A write with its sync that takes longer is told."""
 
@@ -88,6 +92,7 @@ class Host:
         producer_seconds: float = PRODUCER_SECONDS,
         producer_bytes: int = PRODUCER_BYTES,
         log_of: Callable[[int], KeptLog] = JournalLog,
+        objects: Objects | None = None,
     ) -> None:
         """What was handed out when the process before this one ended is kept `reclaim_seconds` for
         consumers that come back; 0 where they ended with it.
@@ -119,8 +124,10 @@ class Host:
         """The shards, by their groups."""
         self._lock: FileLock | None = None
         self._pool: ThreadPoolExecutor | None = None
+        self._far: ThreadPoolExecutor | None = None
         self.journal_full: StorageFull | None = None
         self._full_since: float | None = None
+        self.objects: Objects = objects or ObjectStores()
         self.damages = Damages(filesystem, self.kept, scrub_bytes_per_second)
         self.checkpoint_seconds = Histogram(LONG_SECONDS)
         self._replayed_bytes = 0
@@ -171,10 +178,11 @@ class Host:
             kept.limit_producers(self.producer_limits)
         if threaded:
             self._pool = ThreadPoolExecutor(READING_THREADS, thread_name_prefix="flintmq-read")
+            self._far = ThreadPoolExecutor(FAR_THREADS, thread_name_prefix="flintmq-far")
             self.damages.start()
             self._commit.start()
             for kept in self.kept.values():
-                kept.store.read_aside(self._pool)
+                kept.store.read_aside(self._pool, self._far)
                 if kept.is_checkpoint_due():
                     # A process that died over a large journal leaves all of it in our memory.
                     kept.checkpoints.begin()
@@ -383,6 +391,8 @@ class Host:
             applied_index=sum(proposer.applied for proposer in proposers),
             damaged_messages=self.damages.messages(),
             scrub_bytes=self.damages.scrubber.read_bytes,
+            tier_bytes=sum(kept.tiering.uploaded_bytes for kept in all),
+            tier_failures=sum(kept.tiering.failures for kept in all),
             scrub_passes=self.damages.scrubber.passes,
             loop_syncs=self._commit.loop_syncs.count,
             stalled_syncs=self._commit.watch.stalled,
@@ -422,6 +432,8 @@ class Host:
             return
         self.is_closing = True
         all = self.kept.values()
+        for kept in all:
+            await kept.tiering.close()
         had_failed = {kept.group for kept in all if kept.shard.failure is not None}
         try:
             for kept in all:
@@ -441,8 +453,9 @@ class Host:
                 try:
                     await self._commit.close()
                 finally:
-                    if self._pool is not None:
-                        await asyncio.to_thread(self._pool.shutdown, cancel_futures=True)
+                    for pool in (self._pool, self._far):
+                        if pool is not None:
+                            await asyncio.to_thread(pool.shutdown, cancel_futures=True)
                     for kept in all:
                         kept.checkpoints.end()
                         kept.store.close()

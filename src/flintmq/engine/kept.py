@@ -17,6 +17,7 @@ from ..storage.group_commit import GroupCommit
 from ..storage.group_files import files_of
 from ..storage.journal import Journal
 from ..storage.manifest import Manifest
+from ..storage.objects import FilesAndObjects
 from ..storage.resting import batches_of
 from ..storage.segment_store import SegmentStore
 from ..storage.topic_log import Damage, TopicLog
@@ -25,6 +26,7 @@ from .commands import LimitProducers
 from .proposer import Proposer
 from .recovery import SEGMENTS, RecoveryPace, Replayed, restore
 from .shard import Shard
+from .tiering import Tiering
 
 if TYPE_CHECKING:
     from .host import Host
@@ -40,10 +42,12 @@ class KeptShard:
     def __init__(self, host: Host, group: int, shard: Shard, clock: SteadyClock) -> None:
         self.host, self.group, self.shard, self.clock = host, group, shard, clock
         self.files = files_of(host.filesystem, group)
-        self.store = SegmentStore(self.files)
+        self.store = SegmentStore(FilesAndObjects(self.files, host.objects))
         shard.state.read_resting = lambda rows: batches_of(self.store, rows)
         self.log = host.log_of(group)
         self.checkpoints = Checkpoints(host, self)
+        self.tiering = Tiering(self)
+        shard.check_tier = host.objects.check
         self.manifest: Manifest | None = None
         """As it was found."""
         self.checkpoint_bytes = host.checkpoint_bytes
@@ -107,6 +111,7 @@ class KeptShard:
     ) -> None:
         await self.shard.take_lead(reclaim_seconds=reclaim_seconds, step_aside=step_aside)
         self._note_limits()
+        self.tiering.look()
 
     def remove_unfinished(self) -> None:
         """Remove segments that the manifest let go, and those of a checkpoint that never ended.
@@ -181,6 +186,8 @@ class KeptShard:
             self._flushed_bytes += self._being_flushed
         self._being_flushed = 0
         self._note_backlog()
+        if is_done:
+            self.tiering.look()
 
     def set_sizes(self, checkpoint_bytes: int, queue_bytes_max: int) -> None:
         self.checkpoint_bytes = checkpoint_bytes

@@ -103,6 +103,7 @@ async def restore(
     state.last_topic_id = manifest.last_topic_id
     state.epoch = manifest.epoch
     state.set_nodes(manifest.nodes)
+    state.loose = dict.fromkeys(manifest.loose)
     for stored in manifest.topics:
         await pace.step_aside()
         topic = state.create(stored.id, stored.name, stored.options)

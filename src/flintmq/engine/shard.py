@@ -77,6 +77,8 @@ class Shard:
         self.on_end: list[Callable[[], None]] = []
         """Told when nobody leads any more: timers of the verbs end."""
         self.on_fault: Callable[[FlintError], None] | None = None
+        self.check_tier: Callable[[str], None] = lambda url: None
+        """Raises where topics may not have their objects there."""
         self.refusal = refusal
         self.failure: FlintError | None = None
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -43,6 +43,8 @@ def stored_topic(topic: TopicState) -> StoredTopic:
         [] if topic.discarded is None or is_compact else topic.discarded.ranges(),
         sizes=log.sizes.snapshot(),
         compacted=topic.discarded.to_chunks() if topic.discarded and is_compact else [],
+        tiered=list(log.far.all),
+        borrowed=log.far.borrowed,
     )
 
 
@@ -51,6 +53,7 @@ def restoring(topic: TopicState, stored: StoredTopic) -> Iterator[None]:
     log = topic.log
     if not isinstance(log, TopicLog):
         return
+    log.far.restore(stored.tiered, stored.borrowed)
     log.restore(
         list(stored.sections),
         stored.first_offset,

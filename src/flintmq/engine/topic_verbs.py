@@ -189,7 +189,7 @@ class TopicVerbs:
         Dead letters are kept in topics with the defaults of the broker all the same.
         """
         ours = self._shard.defaults
-        options_with(ours, ours, options)  # they have to go together
+        self._check_tier(options_with(ours, ours, options))  # they have to go together
         self._defaults = dict(options)
 
     def _defaults_of(self, name: str) -> dict[str, Any]:
@@ -203,6 +203,10 @@ class TopicVerbs:
         ours = self._shard.defaults
         return options_with(ours, ours, self._defaults_of(name)) if self._defaults else ours
 
+    def _check_tier(self, options: TopicOptions) -> None:
+        if options.tier is not None:
+            self._shard.check_tier(options.tier)
+
     # --- making and changing
 
     async def create(self, name: str, options: dict[str, Any]) -> TopicInfo:
@@ -212,6 +216,7 @@ class TopicVerbs:
             ours = self._shard.defaults
             wanted = options_with(ours, ours, {**self._defaults_of(name), **options})
             check_dead_letters(name, wanted)
+            self._check_tier(wanted)
             row = self.row(name)
             if row:
                 _check_same(name, row[0].options, wanted, options)
@@ -240,6 +245,8 @@ class TopicVerbs:
             ours = row[0].options
             wanted = options_with(self._shard.defaults, ours, options)
             check_change(name, ours, wanted)
+            if "tier" in options:
+                self._check_tier(wanted)
             added = self._numbered(
                 f"{name}/{n}" for n in range(ours.partitions or 0, wanted.partitions or 0)
             )

@@ -11,6 +11,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from .columns import arrow_schema
 from .connecting import line_to
+from .far_reads import FarReads
 from .fetching import Fetches, arrow_batches
 from .last_values import LastValues
 from .options import ReadOptions
@@ -58,14 +59,21 @@ def read_partition(partition: InputPartition, options: ReadOptions, schema: Any)
     if options.view == "latest":
         yield from arrow_batches(LastValues(line, partition.ranges, options.filter), schema)
         return
-    fetches = Fetches(
-        line,
-        partition.ranges,
-        filter=options.filter,
-        with_expired=options.expired,
-        fail_on_loss=options.fail_on_loss,
-    )
-    yield from arrow_batches(fetches, schema)
+
+    def fetches(ranges: Sequence[Range]) -> Fetches:
+        return Fetches(
+            line,
+            ranges,
+            filter=options.filter,
+            with_expired=options.expired,
+            fail_on_loss=options.fail_on_loss,
+        )
+
+    if options.filter is None and any(one.start < one.far_end for one in partition.ranges):
+        reads = FarReads(line, partition.ranges, fetches, with_expired=options.expired)
+        yield from arrow_batches(reads, schema)
+        return
+    yield from arrow_batches(fetches(partition.ranges), schema)
 
 
 class BatchReader(DataSourceReader):

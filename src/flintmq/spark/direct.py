@@ -10,12 +10,12 @@ from typing import Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from ..batch import EXPIRY, RecordBatch
 from ..errors import InvalidRequest
 from ..model import Extent
 from .batch_reader import RangesPartition, planned
 from .columns import Columns, arrow_schema
 from .directory import SegmentDirectory, StoredTopic, offset_at
+from .living import living
 from .options import ReadOptions
 from .planning import TopicExtents, offsets_at, ranges
 from .tracebacks import each_without_traceback, without_traceback
@@ -63,7 +63,7 @@ class DirectReader(DataSourceReader):
             for batch, start, stop in directory.batches(one):
                 picks = None
                 if not self._options.expired:
-                    picks = _living(batch, start, stop, ttl_ms, self._now_ms)
+                    picks = living(batch, start, stop, ttl_ms, self._now_ms)
                 columns.add(batch, start, stop, picks, one.topic, one.partition)
                 if columns.is_enough:
                     yield columns.take()
@@ -101,20 +101,3 @@ def _extents(
     for parts in known.values():
         parts.sort(key=lambda part: part.partition)
     return known
-
-
-def _living(
-    batch: RecordBatch, start: int, stop: int, ttl_ms: int | None, now_ms: int
-) -> list[int] | None:
-    """The rows that have not expired; None if that is all of them."""
-    has_expiry = bool(batch.columns & EXPIRY)
-    if not has_expiry and (ttl_ms is None or batch.time(start) + ttl_ms > now_ms):
-        return None  # times never go back, so the first row is the oldest
-    picks = []
-    for row in range(start, stop):
-        ends = batch.expiry(row) if has_expiry else 0
-        if not ends and ttl_ms is not None:
-            ends = batch.time(row) + ttl_ms
-        if not ends or ends > now_ms:
-            picks.append(row)
-    return None if len(picks) == stop - start else picks

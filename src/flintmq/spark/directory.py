@@ -15,14 +15,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..batch import RecordBatch
-from ..errors import FlintError, InvalidRequest, MessagesLost, TopicNotFound
+from ..errors import InvalidRequest, MessagesLost, StorageFailed, TopicNotFound
 from ..group_model import Ranges
 from ..groups.ranges import without
 from ..storage.backup import SEGMENTS
-from ..storage.filesystem import FileSystem, LocalFileSystem
+from ..storage.filesystem import LocalFileSystem, Opens
 from ..storage.group_files import files_of, groups_in
 from ..storage.manifest import NAME, read_manifest
+from ..storage.objects import FilesAndObjects, ObjectStores
 from ..storage.segments import HIDDEN_TOPIC, Section, Segment, sections
+from ..storage.tiered import all_sections
 from .ranges import Range
 
 _REMEDY = (
@@ -35,8 +37,8 @@ _REMEDY = (
 class StoredTopic:
     """A plain topic as its segments have it."""
 
-    files: FileSystem
-    """Those of its group."""
+    files: Opens
+    """Those of its group, and objects."""
     name: str
     id: int
     ttl_ms: int | None
@@ -66,7 +68,7 @@ class SegmentDirectory:
         if not root.is_dir():
             raise InvalidRequest(f"path: {path!r} is not a directory on this machine")
         self._files = LocalFileSystem(root)
-        self._path = path
+        self._path, self._objects = path, ObjectStores()
 
     def stored(self) -> dict[str, StoredTopic]:
         """The plain topics of all groups, by name."""
@@ -89,12 +91,12 @@ class SegmentDirectory:
                     )
                 ttl = state.options.ttl
                 stored[state.name] = StoredTopic(
-                    files,
+                    FilesAndObjects(files, self._objects),
                     state.name,
                     state.id,
                     None if ttl is None else max(1, round(ttl * 1000)),
                     state.first_offset,
-                    tuple(state.sections),
+                    tuple(all_sections(state)),
                     list(state.gone()),
                 )
         return stored if has_manifest else self._without_names()
@@ -195,14 +197,14 @@ def _batches_of(stored: StoredTopic, offset: int, end: int) -> Iterator[RecordBa
                     return
 
 
-def _segment(files: FileSystem, name: str) -> Segment | None:
+def _segment(files: Opens, name: str) -> Segment | None:
     """None if it was removed meanwhile."""
     try:
         return Segment(files, name)
-    except FlintError:
-        if files.exists(name):
-            raise
-        return None
+    except StorageFailed as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            return None
+        raise
 
 
 def direct_bounds(path: str) -> dict[str, dict[int, tuple[int, int]]]:

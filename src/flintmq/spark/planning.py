@@ -109,7 +109,7 @@ def _offset(wanted: int, part: Extent, what: str) -> int:
 def ranges(known: TopicExtents, starts: Offsets, ends: Offsets) -> list[Range]:
     """What lies between starts and ends."""
     found = [
-        Range(name, part.partition, part.topic, part.id, starts[place], ends[place])
+        Range(name, part.partition, part.topic, part.id, starts[place], ends[place], part.far_end)
         for name, part in each(known)
         if (place := (name, part.partition))
     ]

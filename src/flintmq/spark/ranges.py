@@ -31,6 +31,8 @@ class Range:
     id: int
     start: int
     end: int
+    far_end: int = 0
+    """What lies before this offset may be read in object storage."""
 
     @property
     def rows(self) -> int:

@@ -246,9 +246,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 if part.partition not in position.next or known[name][0].id != position.id:
                     continue
                 first = _start(begun.get(name), position.id, part)
-                one = Range(
-                    name, part.partition, part.topic, part.id, first, position.next[part.partition]
-                )
+                stop = position.next[part.partition]
+                one = Range(name, part.partition, part.topic, part.id, first, stop, part.far_end)
                 self._check(one, part)
                 if one.rows:
                     found.append(one)

@@ -68,6 +68,18 @@ class File(Protocol):
     def close(self) -> None: ...
 
 
+class Opens(Protocol):
+    """Where files can be read."""
+
+    def open(self, name: str) -> File: ...
+
+
+class Creates(Protocol):
+    """Where files can be written."""
+
+    def create(self, name: str) -> File: ...
+
+
 class FileLock(Protocol):
     def release(self) -> None: ...
 

@@ -14,11 +14,13 @@ from ..batch import RecordBatch
 from ..errors import Corrupt, FlintError, UnsupportedFormat
 from ..groups.ranges import without
 from .backup import JOURNAL, SEGMENTS
-from .filesystem import FileSystem
+from .filesystem import FileSystem, Opens
 from .group_files import GROUPS, files_of, groups_in, path_in
 from .journal_scan import JournalProblem, JournalScan, scan_journal
 from .manifest import COPY_NAME, NAME, Manifest, TopicRecord, read_manifest
-from .segments import HIDDEN_TOPIC, Segment, cause_of
+from .objects import FilesAndObjects, Objects, ObjectStores, is_object
+from .segments import HIDDEN_TOPIC, Section, Segment, cause_of, sections
+from .tiered import all_sections
 
 
 class GroupListing(msgspec.Struct, frozen=True):
@@ -107,8 +109,11 @@ def list_directory(filesystem: FileSystem) -> Listing:
                 topic.options.storage,
                 topic.first_offset,
                 topic.next_offset,
-                sum(section.size for section in topic.sections),
-                [path_in(files, section.file) for section in topic.sections],
+                sum(section.size for section in all_sections(topic)),
+                [
+                    section.file if is_object(section.file) else path_in(files, section.file)
+                    for section in all_sections(topic)
+                ],
                 group,
             )
             for topic in manifest.topics
@@ -173,13 +178,22 @@ def _manifest(files: FileSystem, group: int, problems: list[JournalProblem]) -> 
 
 
 def verify(
-    filesystem: FileSystem, tell: Callable[[str], object] = lambda _: None
+    filesystem: FileSystem,
+    tell: Callable[[str], object] = lambda _: None,
+    *,
+    objects: Objects | None = None,
 ) -> list[JournalProblem]:
-    """Check every checksum, and that what refers to something finds it. All that is wrong."""
+    """Check every checksum, and that what refers to something finds it, also in object storage. All
+    that is wrong."""
     scan = scan_journal(filesystem, JOURNAL)
     problems: list[JournalProblem] = []
     for group in groups_in(filesystem):
         problems += _verify_group(filesystem, group, scan, tell)
+        manifest = _manifest(files_of(filesystem, group), group, [])
+        for topic in manifest.topics:
+            for tiered in topic.tiered:
+                tell(tiered.section.file)
+                problems += verify_object(objects or ObjectStores(), tiered.section, topic.id)
     return [*problems, *_missing_groups(filesystem, scan), *scan.problems]
 
 
@@ -229,7 +243,19 @@ def _verify_group(
     return problems
 
 
-def verify_segment(filesystem: FileSystem, name: str) -> list[JournalProblem]:
+def verify_object(objects: Objects, wanted: Section, topic: int) -> list[JournalProblem]:
+    """Whether an object is there, whole, and has what the manifest says of it."""
+    problems = verify_segment(objects, wanted.file)
+    if not problems:
+        with closing(Segment(objects, wanted.file)) as segment:
+            found = sections(wanted.file, segment.entries(topic)).get(topic)
+        if found is None or found.base > wanted.base or found.next < wanted.next:
+            what = f"does not hold offsets {wanted.base} to {wanted.next - 1} as the manifest says"
+            problems.append(JournalProblem(wanted.file, None, what))
+    return problems
+
+
+def verify_segment(filesystem: Opens, name: str) -> list[JournalProblem]:
     try:
         segment = Segment(filesystem, name)
     except FlintError as error:
@@ -250,28 +276,33 @@ def verify_segment(filesystem: FileSystem, name: str) -> list[JournalProblem]:
 
 
 def messages(
-    filesystem: FileSystem, topic: str, from_offset: int = 0
+    filesystem: FileSystem,
+    topic: str,
+    from_offset: int = 0,
+    *,
+    objects: Objects | None = None,
 ) -> Iterator[tuple[RecordBatch, int, int]]:
-    """The messages of a topic that are in segments: a batch, and from which row to before which.
-    Dead letters that were discarded are left out."""
+    """The messages of a topic that are in segments, here or in object storage: a batch, and from
+    which row to before which. Dead letters that were discarded are left out."""
     for group in groups_in(filesystem):
         files = files_of(filesystem, group)
         for state in (read_manifest(files) or Manifest()).topics:
             if state.name == topic:
-                yield from _messages_of(files, state, from_offset)
+                places = FilesAndObjects(files, objects or ObjectStores())
+                yield from _messages_of(places, state, from_offset)
 
 
 def _messages_of(
-    files: FileSystem, state: TopicRecord, from_offset: int
+    files: Opens, state: TopicRecord, from_offset: int
 ) -> Iterator[tuple[RecordBatch, int, int]]:
     offset = max(from_offset, state.first_offset)
-    for section in state.sections:
+    for section in all_sections(state):
         if section.next <= offset:
             continue
         segment = Segment(files, section.file)
         try:
             for entry in segment.entries(state.id):
-                if entry.next > offset and section.base <= entry.base < section.next:
+                if entry.next > offset and entry.base < section.next:
                     batch = segment.read(entry)
                     rest = (max(offset, entry.base), entry.next)
                     for start, stop in without([rest], state.gone()):

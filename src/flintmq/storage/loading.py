@@ -131,9 +131,11 @@ class Loads:
         keys: Iterable[Key],
         read: Callable[[], list[T]],
         then: Callable[[list[T], set[Key]], None],
+        pool: Executor | None = None,
     ) -> Load:
-        """Read in a thread what is found under these keys. Then call back on the loop with what was
-        read (nothing if the pool was shut down) and the keys that were not forgotten meanwhile."""
+        """Read in a thread (of `pool`) what is found under these keys. Then call back on the loop
+        with what was read (nothing if the pool was shut down) and the keys that were not forgotten
+        meanwhile."""
         load, keys = Load(), list(keys)
         self._under_way.update(dict.fromkeys(keys, load))
         self._running.add(load)
@@ -152,7 +154,7 @@ class Loads:
             with suppress(RuntimeError):  # the loop is closed: nothing waits
                 self._loop.call_soon_threadsafe(finish, future)
 
-        self._pool.submit(read).add_done_callback(is_read)
+        (pool or self._pool).submit(read).add_done_callback(is_read)
         return load
 
     def forget(self, name: str) -> None:

@@ -35,6 +35,7 @@ from threading import Lock
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from ..batch.checksum import crc32c
 from ..cluster_model import NodeEntry
@@ -45,6 +46,7 @@ from ..groups.queue_state import QueueState
 from ..model import Definition, TopicOptions
 from .filesystem import FileSystem, bytes_in, read_file, replace_file
 from .segments import Section
+from .tiered import TieredSection
 
 NAME = "manifest"
 COPY_NAME = "manifest.copy"
@@ -105,6 +107,10 @@ class TopicRecord(msgspec.Struct, frozen=True, array_like=True):
     compacted: Chunks = []
     """Of a compacted topic, what was dropped or discarded, as an OffsetSet is stored; then
     `discarded` is empty."""
+    tiered: list[TieredSection] = []
+    """What is in object storage. Sections may begin later than the first offset, then."""
+    borrowed: int = 0
+    """Objects that begin before this offset are another data directory's."""
 
     def gone(self) -> Ranges:
         """What is not to be read any more."""
@@ -183,6 +189,8 @@ class Manifest(msgspec.Struct, frozen=True):
     definitions: list[Definition] = []
     last_definition: int = 0
     """The highest version that a definition ever had."""
+    loose: list[str] = []
+    """Objects that may be there and belong to no topic: they are to be removed."""
 
     def files(self) -> set[str]:
         """The segments it refers to."""
@@ -472,6 +480,15 @@ class ManifestStore:
         self._changes = changes if head.changes else None
         changes.remove_others()
         return head
+
+
+def as_copy(manifest: Manifest) -> Manifest:
+    """What a copy of the directory has: it reads the objects, and they are not its own."""
+    topics = [
+        replace(topic, borrowed=topic.tiered[-1].section.next) if topic.tiered else topic
+        for topic in manifest.topics
+    ]
+    return replace(manifest, topics=topics, loose=[])
 
 
 def changes_in(filesystem: FileSystem) -> list[str]:

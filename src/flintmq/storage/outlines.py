@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from ..batch import DELIVER_AT, EXPIRY, NOT_PLAIN, TIMES, HoleBatch, RestingRows
 from ..errors import Corrupt, FlintError
+from .objects import is_object
 from .resting import outlines, resting_outline, without_columns
 from .segment_store import SegmentStore
 from .segments import BatchEntry, Section, is_damage
@@ -62,6 +63,11 @@ class Outlines:
         section = self._log.section_at(offset)
         base, next, time = section.base, section.next, section.last_time
         control: StoredRows | None = None
+        if is_object(section.file) and not section.columns & EXPIRY:
+            # Nobody asks the network for times: what is there goes by the age of its last message.
+            control = without_columns(base, next - base)
+            control.append_time = time
+            return control, offset - base, next - base
         with suppress(FlintError):
             entry = self._log.index_of(section, waits).entry_or_hole(self._topic, offset, section)
             if isinstance(entry, HoleBatch):
@@ -79,7 +85,7 @@ class Outlines:
 
     def delayed(self, now_ms: int) -> Iterator[tuple[int, int, int]]:
         """When messages are due, their offsets and priorities, of those that are not
-        due yet. What cannot be read is never due."""
+        due yet. What cannot be read is never due. Of what is in objects only, all is due."""
         for section in self._log.sections:
             if not section.columns & DELIVER_AT:
                 continue
@@ -107,7 +113,7 @@ class Outlines:
 
     def has_expiry(self) -> bool:
         """Whether messages may have an expiry of their own."""
-        parts = (*self._log.sections, *self._tail.all)
+        parts = (*self._log.all_sections(), *self._tail.all)
         return any(one.columns & EXPIRY for one in parts)
 
     def _control(

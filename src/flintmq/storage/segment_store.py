@@ -17,8 +17,9 @@ from typing import TypeVar
 
 from ..batch import RecordBatch
 from ..errors import FlintError
-from .filesystem import FileSystem
+from .filesystem import Opens
 from .loading import Key, Load, Loads, NotLoaded
+from .objects import is_object
 from .segments import BatchEntry, Segment, is_damage
 
 T = TypeVar("T")
@@ -32,7 +33,7 @@ _INDEX = 0
 
 class SegmentStore:
     def __init__(
-        self, filesystem: FileSystem, *, files_max: int = 64, bytes_max: int = 16 << 20
+        self, filesystem: Opens, *, files_max: int = 64, bytes_max: int = 16 << 20
     ) -> None:
         self._filesystem = filesystem
         self._files_max, self._bytes_max = files_max, bytes_max
@@ -40,6 +41,7 @@ class SegmentStore:
         self._batches: OrderedDict[Key, RecordBatch] = OrderedDict()
         self._bytes = 0
         self._loads: Loads | None = None
+        self._far: Executor | None = None
         self._reading: list[Segment] = []
         """The segments that threads read, once for each load. They are closed later."""
         self._fresh: dict[Key, RecordBatch] = {}
@@ -50,9 +52,13 @@ class SegmentStore:
         """A reader that comes to one of these soon needs what lies behind the entry. All of them
         are in memory: with its batch, the mark of a reader that is gone goes too."""
 
-    def read_aside(self, pool: Executor) -> None:
-        """From now on, what is asked for without waiting is read by threads."""
-        self._loads = Loads(pool)
+    def read_aside(self, pool: Executor, far: Executor | None = None) -> None:
+        """From now on, what is asked for without waiting is read by threads: objects by those of
+        `far`, so that nobody waits for the network who needs the disk."""
+        self._loads, self._far = Loads(pool), far
+
+    def _pool_of(self, name: str) -> Executor | None:
+        return self._far if is_object(name) else None
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
@@ -92,7 +98,7 @@ class SegmentStore:
                 else:
                     self._keep_open(segment)
 
-        load = loads.begin([key], read, then)
+        load = loads.begin([key], read, then, self._pool_of(key[0]))
         return load
 
     def _keep_open(self, segment: Segment) -> None:
@@ -216,7 +222,7 @@ class SegmentStore:
                 key = next(iter(self._fresh))
                 self._keep(key, self._fresh.pop(key))
 
-        load = loads.begin(wanted, reading.read, then)
+        load = loads.begin(wanted, reading.read, then, self._pool_of(name))
         return load
 
     async def settled(self) -> bool:
@@ -255,7 +261,7 @@ class BatchReading:
 
     def __init__(
         self,
-        filesystem: FileSystem,
+        filesystem: Opens,
         segment: Segment,
         entries: list[BatchEntry],
         is_control: bool,

@@ -44,7 +44,7 @@ from ..batch.format import (
     control_size,
 )
 from ..errors import Corrupt, FlintError, StorageFailed, UnsupportedFormat
-from .filesystem import File, FileSystem
+from .filesystem import Creates, File, Opens
 
 MAGIC = b"FMQSEG1\0"
 TRAILER_MAGIC = b"FMQSEGT\0"
@@ -96,7 +96,7 @@ class Section(NamedTuple):
 class SegmentWriter:
     """Writes one segment. Nothing of it counts before `seal` has returned."""
 
-    def __init__(self, filesystem: FileSystem, name: str) -> None:
+    def __init__(self, filesystem: Creates, name: str) -> None:
         self.name = name
         self._file: File = filesystem.create(name)
         self._entries: list[BatchEntry] = []
@@ -237,7 +237,7 @@ def read_trailer(file: File, name: str) -> Trailer:
 class Segment:
     """A sealed segment, open for reading. The index is read when it is first needed."""
 
-    def __init__(self, filesystem: FileSystem, name: str) -> None:
+    def __init__(self, filesystem: Opens, name: str) -> None:
         self.name = name
         self._file: File = filesystem.open(name)
         self._by_topic: dict[int, list[BatchEntry]] = {}

@@ -25,12 +25,14 @@ from ..batch import (
 )
 from ..errors import Corrupt, FlintError
 from .loading import ENOUGH_BATCHES, ENOUGH_BYTES, Load, NotLoaded
+from .objects import is_object
 from .outlines import Outlines
 from .resting import resting_batch
 from .segment_store import SegmentStore
 from .segments import Section, Segment, cause_of, is_damage
 from .sizes import Sizes
 from .tail import OPEN_BYTES_MAX, OPEN_ROWS_MAX, StoredRows, Tail
+from .tiered import FarSections, TieredSection
 
 _MEASURED_BYTES = 64 << 20
 
@@ -96,6 +98,8 @@ class TopicLog:
         self.last_time = 0
         self.sections: list[Section] = []
         self._section_bases: list[int] = []
+        self.far = FarSections()
+        """What is in object storage, and may be in sections, too."""
         self._tail = Tail(cache)
         self._placed: RecordBatch | None = None
         """The last that was read of rows of a large commit."""
@@ -227,7 +231,18 @@ class TopicLog:
         return [section for section in self.sections if section.next <= self.first_offset]
 
     def drop_sections(self, count: int) -> None:
+        """The first ones are needed no more: they are before the first offset, or in objects."""
+        if self.damaged and count:
+            self.damaged = _outside(self.damaged, self.sections[:count])
         del self.sections[:count], self._section_bases[:count]
+
+    def add_object(self, section: Section, due_ms: int) -> None:
+        """Object storage has this part as well."""
+        self.far.add(TieredSection(section, due_ms))
+
+    def drop_objects(self, up_to: int) -> list[str]:
+        """Forget the objects that end there or before; which of them are to be removed."""
+        return self.far.drop(up_to)
 
     # --- finding
 
@@ -311,7 +326,23 @@ class TopicLog:
         return self._store.at_once()
 
     def section_at(self, offset: int) -> Section:
+        if self.far and self.is_far(offset):
+            return self.far.holding(offset)
         return self.sections[bisect_right(self._section_bases, offset) - 1]
+
+    def is_far(self, offset: int) -> bool:
+        """Whether what has this offset is in object storage only."""
+        return not self._tail.holds(offset) and not (
+            self._section_bases and offset >= self._section_bases[0]
+        )
+
+    def all_sections(self) -> list[Section]:
+        """Where the messages are, but for the tail: objects, then files."""
+        far = self.far
+        if not far:
+            return self.sections
+        bases = self._section_bases
+        return [*far.before(bases[0] if bases else None), *self.sections]
 
     def index_of(self, section: Section, waits: bool = True) -> Segment:
         if section.file in self._without_index:
@@ -370,16 +401,18 @@ class TopicLog:
         )
 
     def time_of(self, offset: int) -> int:
+        if self.far and self.is_far(offset):
+            return self.far.holding(offset).first_time  # about: nobody waits for the network here
         batch, row, _ = self.outline(offset)
         return batch.time(row)
 
-    def offset_at_time(self, time_ms: int) -> int:
+    def offset_at_time(self, time_ms: int, *, waits: bool = True) -> int:
         """The first offset that was appended at `time_ms` or later; in a batch that is damaged, its
-        first."""
+        first. Unless it `waits`, it raises NotLoaded where an object has to be asked."""
         if self.first_offset == self.next_offset or self.last_time < time_ms:
             return self.next_offset
         try:
-            batch = self._batch_at_time(time_ms)
+            batch = self._batch_at_time(time_ms, waits)
         except Corrupt as error:
             return max(error.first_offset or 0, self.first_offset)
         if batch is None:
@@ -387,12 +420,14 @@ class TopicLog:
         row = bisect_left(range(batch.row_count), time_ms, key=batch.time)
         return max(batch.base_offset + row, self.first_offset)
 
-    def _batch_at_time(self, time_ms: int) -> StoredRows | None:
-        at = bisect_left(self.sections, time_ms, key=lambda section: section.last_time)
-        if at < len(self.sections):
-            entry = self.index_of(self.sections[at]).entry_at_time(self._topic, time_ms)
+    def _batch_at_time(self, time_ms: int, waits: bool) -> StoredRows | None:
+        parts = self.all_sections()
+        at = bisect_left(parts, time_ms, key=lambda section: section.last_time)
+        if at < len(parts):
+            waits = waits or not is_object(parts[at].file)
+            entry = self.index_of(parts[at], waits).entry_at_time(self._topic, time_ms)
             if entry is not None:
-                return self.locate(entry.base)[0]
+                return self.locate_nowait(entry.base, waits=waits)[0]
         rows = self._tail.at_time(time_ms)
         return self.locate(rows.base_offset)[0] if isinstance(rows, RestingRows) else rows
 

@@ -13,6 +13,7 @@ from .manual_clock import ManualClock as ManualClock
 from .manual_clock import settle as settle
 from .simulated_filesystem import Crashed as Crashed
 from .simulated_filesystem import SimulatedFileSystem as SimulatedFileSystem
+from .simulated_objects import SimulatedObjects as SimulatedObjects
 from .waiting import advance_sync as advance_sync
 from .waiting import wait_consumed as wait_consumed
 from .waiting import wait_consumed_sync as wait_consumed_sync

@@ -10,6 +10,7 @@ from ...errors import InvalidRequest
 from ...group_model import Ranges
 from ...groups.offset_set import OffsetSet
 from ...model import Start
+from ...storage.loading import when_loaded
 
 if TYPE_CHECKING:
     from .readers import LeadingReader
@@ -86,7 +87,15 @@ class Cursor:
         self.returned.clear()
 
 
-def resolve_start(topic: LeadingTopic, start: Start, cursor: Cursor | None = None) -> int:
+async def start_is_loaded(topic: LeadingTopic, start: object) -> None:
+    """Have at hand what `resolve_start` needs for a time: else it waits for the network."""
+    if isinstance(start, datetime):
+        await when_loaded(lambda: resolve_start(topic, start, waits=False), topic.log.at_once)
+
+
+def resolve_start(
+    topic: LeadingTopic, start: Start, cursor: Cursor | None = None, *, waits: bool = True
+) -> int:
     """The offset that `start` means right now."""
     log = topic.log
     if isinstance(start, bool) or not isinstance(start, int | str | datetime):
@@ -100,7 +109,7 @@ def resolve_start(topic: LeadingTopic, start: Start, cursor: Cursor | None = Non
             time_ms = -int(-start.timestamp() * 1000 // 1)
         except (ValueError, OverflowError, OSError):
             raise InvalidRequest(f"{start!r} is out of range for a time on this machine") from None
-        return log.offset_at_time(time_ms)
+        return log.offset_at_time(time_ms, waits=waits)
     if start == "earliest":
         return log.first_offset
     if start == "latest":

@@ -15,9 +15,10 @@ from ...broker_api import Fetch, Fetched
 from ...clock import Clock
 from ...errors import FlintError, InvalidRequest
 from ...loop.pace import Allowance, pace
-from ...model import Extent, Missed, Start
+from ...model import Extent, FarObjects, Missed, Start
 from ...rows import Rows, Run
 from ...storage.loading import NotLoaded
+from ...storage.topic_log import TopicLog
 from ..waiting import resolve
 from .cursor import resolve_start
 
@@ -114,6 +115,20 @@ def extent(topic: LeadingTopic, at: Start | None) -> Extent:
         log.next_offset,
         log.byte_count,
         log.first_offset if at is None else resolve_start(topic, at),
+        log.far.end if isinstance(log, TopicLog) else 0,
+    )
+
+
+def objects(topic: LeadingTopic, start: int, end: int) -> FarObjects:
+    log, gone = topic.log, topic.state.discarded
+    far = log.far.all if isinstance(log, TopicLog) else []
+    found = [section for section, _ in far if section.next > start and section.base < end]
+    return FarObjects(
+        topic.id,
+        log.first_offset,
+        [(section.file, section.base, section.next) for section in found],
+        topic.ttl_ms,
+        [] if gone is None else [one for one in gone.ranges() if one[1] > start and one[0] < end],
     )
 
 

@@ -21,7 +21,7 @@ from ...model import Missed, Start
 from ...rows import Message, Rows, Run
 from ...storage.loading import Load, NotLoaded
 from ..waiting import again
-from .cursor import Cursor, resolve_start
+from .cursor import Cursor, resolve_start, start_is_loaded
 from .state_rows import StateRows
 
 if TYPE_CHECKING:
@@ -343,6 +343,8 @@ class LeadingReader:
         if isinstance(to, Mapping):
             to = _offset_of(to, self._topic.origin.partition)
         cursor = self._cursor
+        await start_is_loaded(self._topic, to)
+        self._check_open()
         offset = resolve_start(self._topic, to, cursor)
         self.state_rows = None
         if cursor.name is not None and self._is_behind_damage(offset):

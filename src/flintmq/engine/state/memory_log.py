@@ -34,6 +34,7 @@ from .thinning import thinned
 
 if TYPE_CHECKING:
     from ...storage.loading import Load
+    from ...storage.segments import Section
     from ...storage.topic_log import Damage
 
 JOIN_ROWS_MAX = 64
@@ -78,7 +79,7 @@ class TopicLogApi(Protocol):
     def time_of(self, offset: int) -> int: ...
     def delayed(self, now_ms: int) -> Iterator[tuple[int, int, int]]: ...
     def has_expiry(self) -> bool: ...
-    def offset_at_time(self, time_ms: int) -> int: ...
+    def offset_at_time(self, time_ms: int, *, waits: bool = True) -> int: ...
     def drop_to(self, offset: int) -> int: ...
     def size_between(self, start: int, stop: int) -> int: ...
     def offset_freeing(self, bytes_wanted: int, end: int) -> int: ...
@@ -87,6 +88,8 @@ class TopicLogApi(Protocol):
         """Some between these offsets were dropped where they are; `gone` has all that were."""
         ...
 
+    def add_object(self, section: Section, due_ms: int) -> None: ...
+    def drop_objects(self, up_to: int) -> list[str]: ...
     def let_go(self) -> None:
         """Free the memory: nobody asks for anything any more."""
         ...
@@ -233,7 +236,7 @@ class MemoryLog:
         source, row, _ = self.locate(offset)
         return source.time(row)
 
-    def offset_at_time(self, time_ms: int) -> int:
+    def offset_at_time(self, time_ms: int, *, waits: bool = True) -> int:
         """The first offset that was appended at `time_ms` or later."""
         low, high = self._head, len(self._chunks)
         if low == high or self.last_time < time_ms:
@@ -314,6 +317,12 @@ class MemoryLog:
                 )
         self._chunks, self._head = pieces, 0
         self._bases = [piece.base_offset for piece in pieces]
+
+    def add_object(self, section: Section, due_ms: int) -> None:
+        raise AssertionError("what is in memory has no segments")
+
+    def drop_objects(self, up_to: int) -> list[str]:
+        return []
 
     def let_go(self) -> None:
         """Forget everything. The memory is free a few turns later."""

@@ -32,12 +32,16 @@ from ..commands import (
     CreateTopics,
     Define,
     DeleteTopics,
+    DropObjects,
+    ForgetObjects,
     GroupChanges,
     LimitProducers,
     Move,
+    PlanObject,
     SetNodes,
     Stage,
     StagedBatch,
+    TierSection,
     TopicChange,
     topics_of,
 )
@@ -73,6 +77,8 @@ class ShardState:
         self.remembered = Remembered()
         """Of durable topics: it follows from commands, and from nothing else."""
         self.remembered_in_memory = Remembered()
+        self.loose: dict[str, None] = {}
+        """Objects that may be in object storage and belong to no topic: who leads removes them."""
         self.nodes: dict[int, NodeEntry] = {}
         """The nodes of the cluster, removed ones too; of a broker alone there are none."""
         self.on_nodes: Callable[[], object] | None = None
@@ -107,6 +113,7 @@ class ShardState:
         self.last_topic_id = self.epoch = 0
         self.staging.clear()
         self.definitions.clear()
+        self.loose = {}
         self.nodes = {}
         on_change, self.remembered = self.remembered.on_change, Remembered()
         self.remembered.on_change = on_change
@@ -204,6 +211,7 @@ class ShardState:
         if self.observer is not None:
             self.observer.topics_gone(gone)
         for topic in gone:
+            self.loose |= dict.fromkeys(topic.log.drop_objects(topic.log.next_offset))
             topic.log.let_go()
         self.definitions.topics_gone({topic.name.partition("/")[0] for topic in gone})
 
@@ -261,6 +269,24 @@ class ShardState:
         if self.on_nodes is not None:
             self.on_nodes()
 
+    def _plan_object(self, command: PlanObject) -> None:
+        self.loose[command.url] = None
+
+    def _tier(self, command: TierSection) -> None:
+        topic = self.by_id.get(command.topic)
+        if topic is not None:  # else it is loose
+            self.loose.pop(command.section.file, None)
+            topic.log.add_object(command.section, command.due_ms)
+
+    def _drop_objects(self, command: DropObjects) -> None:
+        topic = self.by_id.get(command.topic)
+        if topic is not None:
+            self.loose |= dict.fromkeys(topic.log.drop_objects(command.up_to))
+
+    def _forget_objects(self, command: ForgetObjects) -> None:
+        for url in command.urls:
+            self.loose.pop(url, None)
+
     def _begin_epoch(self, command: BeginEpoch) -> None:
         self.epoch = max(self.epoch, command.epoch)
 
@@ -294,4 +320,8 @@ _APPLY: dict[type, Callable[[ShardState, Any], None]] = {
     Define: ShardState._define,
     SetNodes: ShardState._set_nodes,
     CheckState: ShardState._check,
+    PlanObject: ShardState._plan_object,
+    TierSection: ShardState._tier,
+    DropObjects: ShardState._drop_objects,
+    ForgetObjects: ShardState._forget_objects,
 }

@@ -227,6 +227,10 @@ JOURNAL = families(
      "Messages known to be damaged on disk. Reading them fails with an error.", "damaged_messages"),
     ("flintmq_scrub_read_bytes_total", "Bytes of sealed segments checked for damage.",
      "scrub_bytes"),
+    ("flintmq_tier_uploaded_bytes_total", "Bytes of segments copied to object storage.",
+     "tier_bytes"),
+    ("flintmq_tier_failures_total", "Uploads to object storage that failed and are repeated.",
+     "tier_failures"),
     ("flintmq_scrub_passes_total", "How often all sealed segments were checked for damage.",
      "scrub_passes"),
 )

@@ -40,6 +40,7 @@ STATUS: dict[type[FlintError], int] = {
     errors.UnsupportedFormat: 500,
     errors.StorageFull: 503,
     errors.StorageFailed: 503,
+    errors.ObjectStorageFailed: 503,
     errors.BrokerFailed: 503,
     errors.DataDirectoryInUse: 503,
     errors.OutcomeUnknown: 504,

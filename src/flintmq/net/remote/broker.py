@@ -432,6 +432,7 @@ class RemoteBroker:
                 found[topic] = msgspec.convert(answer, list[Extent])
         return found
 
+    objects = _asks(BrokerApi.objects)
     wait_beyond = _asks(BrokerApi.wait_beyond)
 
     # --- groups

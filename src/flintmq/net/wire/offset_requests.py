@@ -50,6 +50,14 @@ class ExtentsRequest(Control):
     at: Any = None
 
 
+class ObjectsRequest(Control):
+    """Which objects hold these offsets of a plain topic."""
+
+    topic: Any
+    start: int
+    end: int
+
+
 class WaitBeyondRequest(Control):
     offsets: dict[str, int]
     """By plain topic, what is known of it."""

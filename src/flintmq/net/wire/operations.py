@@ -34,6 +34,7 @@ from .offset_requests import ExtentsRequest as ExtentsRequest
 from .offset_requests import FetchRangeRequest as FetchRangeRequest
 from .offset_requests import FetchRangesRequest as FetchRangesRequest
 from .offset_requests import FetchRequest as FetchRequest
+from .offset_requests import ObjectsRequest as ObjectsRequest
 from .offset_requests import WaitBeyondRequest as WaitBeyondRequest
 from .rules import Rule
 
@@ -82,6 +83,7 @@ class Op(IntEnum):
     WAIT_BEYOND = 59
     FETCH_RANGE = 60
     FETCH_RANGES = 61
+    OBJECTS = 62
     # --- groups
     JOIN_GROUP = 64
     TAKE_LEASED = 65
@@ -537,6 +539,7 @@ OPERATIONS: dict[Op, Operation] = {
         Operation(Op.FETCH_RANGES, FetchRangesRequest, rules.EACH_TOPIC),
         Operation(Op.PUT_BACK, CloseStreamRequest, rules.STREAM),
         Operation(Op.EXTENTS, ExtentsRequest, rules.EACH_TOPIC),
+        Operation(Op.OBJECTS, ObjectsRequest, rules.CONSUME, BrokerApi.objects),
         Operation(
             Op.WAIT_BEYOND, WaitBeyondRequest, rules.EACH_OFFSET, BrokerApi.wait_beyond, waits=True
         ),
