@@ -63,6 +63,7 @@ def test_nobody_there_fails_at_once(shell: Shell) -> None:
 def test_a_reply_is_a_value_or_a_command(shell: Shell) -> None:
     assert shell("reply", "shout")[0] == 2
     assert shell("reply", "shout", "x", "--exec", "y")[0] == 2
+    assert shell("reply", "shout", "--exec", "")[0] == 2
 
 
 @pytest.mark.slow

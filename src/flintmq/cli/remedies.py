@@ -5,7 +5,6 @@ The library's texts name its methods; here they name commands.
 
 from __future__ import annotations
 
-import re
 import shlex
 
 from ..errors import (
@@ -39,15 +38,7 @@ def told(error: FlintError) -> str:
             "; is a broker running there? Start one with `flintmq serve`, or name another with "
             "--server"
         )
-    return _one_line(_MADE_TABLE.sub(lambda found: f"`{edit_to_table(found[1])}`", text))
-
-
-_MADE_TABLE = re.compile(r"configure_topic\('(.*)', compact='key'\)")
-
-
-def edit_to_table(topic: str) -> str:
-    """The command that has a topic keep the last value of every key."""
-    return f"{_typed('topic edit', topic)} --compact key"
+    return _one_line(text)
 
 
 def _typed(command: str, name: str) -> str:

@@ -49,7 +49,7 @@ def command(
       flintmq reply health ok
       flintmq reply rates --exec ./quote.sh --group quotes
     """
-    if (value is None) == (program is None):
+    if (value is None) == (program is None) or program == "":
         raise click.UsageError("give a VALUE to reply with, or --exec COMMAND")
     fixed = None if value is None else value.encode(errors="surrogateescape")
     run_async(_serve(target, topic, Responder(fixed, program), group, count))

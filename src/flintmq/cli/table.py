@@ -21,7 +21,6 @@ from .envelope import envelope
 from .exit_codes import FAILED
 from .look import print_table
 from .names import TOPIC
-from .remedies import edit_to_table
 from .shared import hint, output_option
 from .values import for_people
 
@@ -98,7 +97,9 @@ async def _change(
         with suppress(TopicExists):
             await mq.create_topic(topic, compact="key")
     if not is_table:
-        raise InvalidRequest(f"topic {topic!r} keeps every message: `{edit_to_table(topic)}` first")
+        raise InvalidRequest(
+            f"topic {topic!r} keeps every message: `flintmq topic edit {topic} --compact key` first"
+        )
     for key, value in changes:
         row = BatchBuilder()  # as it was typed, whatever the format of the topic
         row.append_row(value, key=key)

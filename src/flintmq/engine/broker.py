@@ -55,8 +55,8 @@ def _tell_step(seconds: float) -> None:
         logging.WARNING,
         "clock_stepped",
         f"the clock of this machine was set {'forward' if seconds > 0 else 'back'} by "
-        f"{abs(seconds):,.0f} s; the broker's clock catches up at 1 %; restart it to apply a step "
-        "forward at once",
+        f"{abs(seconds):,.0f} s; the broker's time follows by 1 %, a restart takes a step forward "
+        "over at once",
         seconds=round(seconds, 3),
     )
 
@@ -261,8 +261,8 @@ class Broker:
         """A reader that is handed the last message of every key, then what follows."""
         if not topic.compacting.is_on:
             raise InvalidRequest(
-                f"start='last_per_key' needs a topic with compact='key': "
-                f"configure_topic({topic.base!r}, compact='key')"
+                f"start='last_per_key' needs a topic with compact='key', but {topic.base!r} keeps "
+                f"all messages: set that first (`flintmq topic edit {topic.base} --compact key`)"
             )
         state, end = await topic.compacting.state()
         self.shard.check_open()
@@ -331,7 +331,7 @@ class Broker:
 
     async def backup(self, directory: str) -> None:
         if self._host is None:
-            raise InvalidRequest("memory:// cannot be backed up; use file://")
+            raise InvalidRequest("memory:// keeps nothing that could be backed up; file:// does")
         self.shard.check_open()
         await self._host.back_up(directory)
 

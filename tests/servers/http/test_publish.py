@@ -262,6 +262,7 @@ async def test_what_failed_midway_says_what_was_published(
     answer = await post(call, body, "application/x-ndjson")
 
     assert (answer.status_code, answer.json()["error"]["kind"]) == (400, "InvalidRequest")
+    assert answer.json()["error"]["message"].startswith("message 6 of the request: invalid body: ")
     (receipt,) = answer.json()["receipts"]
     assert (receipt["offset"], receipt["count"]) == ("0", 4)
     assert len(await stored(mq)) == 4

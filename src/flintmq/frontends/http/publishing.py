@@ -192,14 +192,21 @@ async def _publish_many(
     headers = call.headers
     many = ManyPublish(desk, call, identity_of(headers, call.access.key))
     walk = Walk()
+
+    def read_next(text: bytes) -> PublishedRow:
+        try:
+            return traced(read(text), headers)
+        except InvalidRequest as error:
+            raise InvalidRequest(f"message {many.count + 1} of the request: {error}") from None
+
     try:
         async for piece in _pieces(begun, body):
             for text in cutter.feed(piece):
-                if await many.add(traced(read(text), headers), len(text)):
+                if await many.add(read_next(text), len(text)):
                     body.made_progress()
                 await walk.step()
         for text in cutter.end():
-            await many.add(traced(read(text), headers), len(text))
+            await many.add(read_next(text), len(text))
         await many.flush()
         if not many.count:
             raise InvalidRequest("the request has no messages")
