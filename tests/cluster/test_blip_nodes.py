@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 
 
 @asynccontextmanager
-async def served(node: ClusterNode, **options: float) -> AsyncIterator[RawBlip]:
+async def served(node: ClusterNode, version: int = 1, **options: float) -> AsyncIterator[RawBlip]:
     """A client of this node's front end."""
     server = BlipServer(
         node.for_front_ends,
@@ -35,7 +35,7 @@ async def served(node: ClusterNode, **options: float) -> AsyncIterator[RawBlip]:
     address = await server.start("127.0.0.1", 0)
     try:
         async with RawBlip(address) as client:
-            await client.login()
+            await client.login(version)
             yield client
     finally:
         await server.close()
@@ -68,6 +68,24 @@ async def test_a_subscription_goes_on_at_the_node_that_led(cluster: Cluster, qos
         if qos:
             stats = await leader.broker.group_stats("orders", f"blip-{number}")
             assert (stats.position, stats.in_flight) == (2, 1)
+
+
+@pytest.mark.parametrize("group", [None, "workers"])
+async def test_what_is_pushed_goes_on_when_another_leads(
+    cluster: Cluster, group: str | None
+) -> None:
+    leader = await cluster.led()
+    async with served(leader, version=2) as client:
+        await client.subscribe("orders", 1, group=group)
+        client.publish("orders", b"0", 1)
+        assert (await client.delivery()).message == b"0"
+
+        _, after = await next_leads(cluster)
+        await publish(after.broker, b"1")
+
+        assert (await client.delivery()).message == b"1"
+        client.publish("orders", b"fleeting", 0)
+        assert (await client.delivery()).message == b"fleeting"
 
 
 async def test_a_subscription_is_polled_at_any_node(cluster: Cluster) -> None:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...batch import key_hash
 from ...broker_api import FeedApi, MemberApi, ReaderApi
-from ...errors import GroupNotFound, TopicNotFound
+from ...errors import GroupNotFound, NotLeader, TopicNotFound
 from ...observe.logs import limited
 from ...rows import Rows, Run
 from .codec import BlipSubscribe, encode_deliver
@@ -58,7 +58,7 @@ class PushedSubscription:
     # --- the beginning
 
     async def open(self) -> None:
-        broker, options = self._server.broker, self._server.options
+        broker = self._server.broker
         if self._qos:
             self.leases = Leases(await self._join(), PUSH_LEASE_SECONDS, broker.clock)
         elif self._start is not None:
@@ -66,8 +66,12 @@ class PushedSubscription:
         if self._group is not None:
             self._shared = await self._server.shared_feed(self.name, self._group, self._qos)
             return
+        self._feed = await self._listen()
+
+    async def _listen(self) -> FeedApi:
+        options = self._server.options
         only_unstored = self._qos or self._reader is not None
-        self._feed = await broker.open_feed(
+        return await self._server.broker.open_feed(
             self.name,
             capacity=options.queue_capacity,
             overflow=options.overflow,
@@ -93,7 +97,7 @@ class PushedSubscription:
         if self._reader is not None:
             self._spawn(self._push_live(self._reader))
         if self._feed is not None:
-            self._spawn(self._push_live(self._feed))
+            self._spawn(self._push_fed(self._feed))
         if self._shared is not None:
             self._shared.join(self)
 
@@ -124,6 +128,14 @@ class PushedSubscription:
         self.connection.close()
 
     # --- messages
+
+    async def _push_fed(self, feed: FeedApi) -> None:
+        while True:
+            try:
+                return await self._push_live(feed)
+            except NotLeader:  # what is live meanwhile is lost, and the subscription goes on
+                self._server.counters.live_dropped += feed.dropped
+                self._feed = feed = await self._listen()
 
     async def _push_live(self, source: FeedApi | ReaderApi) -> None:
         portions = Portions(TAKE_LIVE)
@@ -198,8 +210,14 @@ class PushedSubscription:
 class SharedFeed:
     """The live queue of a named group: each message to one member, those of one key to the same."""
 
-    def __init__(self, server: BlipServer, feed: FeedApi, on_empty: Callable[[], object]) -> None:
-        self._server, self._feed, self._on_empty = server, feed, on_empty
+    def __init__(
+        self,
+        server: BlipServer,
+        feed: FeedApi,
+        listen: Callable[[], Awaitable[FeedApi]],
+        on_empty: Callable[[], object],
+    ) -> None:
+        self._server, self._feed, self._listen, self._on_empty = server, feed, listen, on_empty
         self._members: list[PushedSubscription] = []
         self._next = 0
         self._task: asyncio.Task[None] | None = None
@@ -234,9 +252,14 @@ class SharedFeed:
         try:
             while True:
                 await self._is_joined.wait()
-                rows = self._feed.take(portions.count)
-                if not rows.runs:
-                    await self._feed.wait(None)
+                try:
+                    rows = self._feed.take(portions.count)
+                    if not rows.runs:
+                        await self._feed.wait(None)
+                        continue
+                except NotLeader:
+                    self._server.counters.live_dropped += self._feed.dropped
+                    self._feed = await self._listen()
                     continue
                 await self._deal_out(rows, portions)
                 await asyncio.sleep(0)

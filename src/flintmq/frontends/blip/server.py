@@ -7,6 +7,7 @@ import secrets
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ...broker_api import BrokerApi, FeedApi
@@ -138,15 +139,17 @@ class BlipServer(Listener[BlipConnection]):
         place = (name, group, qos)
         found = self._shared.get(place)
         if found is None:
-            feed = await self.broker.open_feed(
+            listen = partial(
+                self.broker.open_feed,
                 name,
                 capacity=self.options.queue_capacity,
                 overflow=self.options.overflow,
                 filter=UNSTORED if qos else None,
             )
+            feed = await listen()
             found = self._shared.get(place)
             if found is None:
-                found = SharedFeed(self, feed, lambda: self._shared.pop(place, None))
+                found = SharedFeed(self, feed, listen, lambda: self._shared.pop(place, None))
                 self._shared[place] = found
             else:
                 await feed.close()
