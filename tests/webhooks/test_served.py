@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,9 @@ async def test_the_command_line_adds_lists_tests_pauses_and_removes(tmp_path: Pa
                 pass
             [one] = await told("ls", "orders")
             assert (one["topic"], one["group"], one["condition"]) == ("orders", "crm", "delivering")
-            assert "whsec_" not in (await flint("show", "orders", "crm"))[1]
+            shown = (await flint("show", "orders", "crm"))[1]
+            assert "whsec_" not in shown
+            assert re.search(r"^last delivery +20\d\d-\d\d-\d\d ", shown, re.MULTILINE)
 
             code, said = await flint("test", "orders", "crm")
             assert code == 0

@@ -95,8 +95,8 @@ def ls(target: Target, topic: str | None, output: str) -> int:
     found: list[ScheduleState] = target.ask(lambda mq: mq.schedules(topic))
     rows = [
         (
-            *(one.name, one.topic, one.when, one.missed, _shown(one.last_ms)),
-            "paused" if one.paused else _shown(one.next_ms),
+            *(one.name, one.topic, one.when, one.missed, shown_time(one.last_ms)),
+            "paused" if one.paused else shown_time(one.next_ms),
         )
         for one in found
     ]
@@ -104,7 +104,7 @@ def ls(target: Target, topic: str | None, output: str) -> int:
     return show_list(output, found, heads, rows, "no schedules")
 
 
-def _shown(ms: int | None) -> str:
+def shown_time(ms: int | None) -> str:
     if ms is None:
         return "-"
     return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")

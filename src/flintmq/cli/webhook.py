@@ -14,6 +14,7 @@ from .connecting import Target, of_a_group, of_topics, server_options
 from .exit_codes import FAILED
 from .names import GROUP, TOPIC
 from .pub import header_map, header_option
+from .schedule import shown_time
 from .shared import confirm, output_option, show, show_list, yes_option
 
 
@@ -145,10 +146,11 @@ def show_one(target: Target, topic: str, group: str, output: str) -> int:
     facts = target.ask(work)
 
     def tell() -> None:
-        width = max(map(len, facts))
-        for name, value in facts.items():
-            shown = "-" if value is None or value == [] else value
-            click.echo(f"{name.replace('_', ' '):{width}}  {shown}")
+        shown = {name.replace("_", " "): value for name, value in facts.items()}
+        shown["last delivery"] = shown_time(shown.pop("last delivery ms", None))
+        width = max(map(len, shown))
+        for name, value in shown.items():
+            click.echo(f"{name:{width}}  {'-' if value in (None, [], '') else value}")
 
     show(output, facts, tell)
     return 0
