@@ -360,6 +360,8 @@ Command = Change | Append | Appends | Stage | Move
 def topics_of(command: Command) -> Iterable[int]:
     """The ids of the topics whose state it may change."""
     match command:
+        case Settle() | Attempts():  # as most are
+            return (command.topic,)
         case CreateTopics(topics):
             return [id for id, _ in topics]
         case ConfigureTopics(topics, _, added):

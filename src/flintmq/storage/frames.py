@@ -224,6 +224,8 @@ def seal(
 
 
 def _coalesced(buffers: Sequence[Buffer]) -> list[Buffer]:
+    if bytes_in(buffers) < _JOIN_BYTES_MAX:
+        return [b"".join(buffers)] if buffers else []
     result: list[Buffer] = []
     small: list[Buffer] = []
     for buffer in buffers:

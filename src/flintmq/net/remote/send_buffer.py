@@ -360,6 +360,7 @@ class SendBuffer:
             topic, rows = lot.topic, lot.rows
             assert isinstance(rows, BatchBuilder)
             sequence = lot.sequence = sequences.get(topic, 0)
+            lot.size = rows.byte_count + len(topic)
             fields = values_of(rows) if not rows.columns else row_fields(rows)
             counts = lot.counts if len(lot.counts) > 1 else None
             publishes.append((topic, sequence, fields, lot.auto_create, lot.timeout, counts))
@@ -375,7 +376,7 @@ class SendBuffer:
             count = lot.rows.row_count
             sequences[lot.topic] = lot.sequence + count
             lot.was_sent += 1
-            self._is_under_way(lot, lot.rows.size(0, count) + len(lot.topic), count)
+            self._is_under_way(lot, lot.size, count)
         id = self.link.send_together(Op.PUBLISH_ROWS, control, lots)
         for lot in lots:
             lot.id = id

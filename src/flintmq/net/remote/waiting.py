@@ -112,25 +112,20 @@ class Waiters:
         self._clock, self._on_due = clock, on_due
         self.patience = patience
         self.by_id: dict[int, Waiting] = {}
-        self.timed = 0
-        """How many of them have a deadline."""
         self._late: dict[int, float] = {}  # without a connection: when they give up
         self.timer: Timer | None = None
-        """Set while somebody's time may run out."""
+        """Set where somebody's time may run out. It is left alone when they have their answer: the
+        next one has it set already, and where nobody waits it finds nothing to do."""
         self._due_at = 0.0
 
     def add(self, id: int, waiting: Waiting) -> None:
         self.by_id[id] = waiting
         if waiting.deadline is not None:
-            self.timed += 1
             self.give_up_at(waiting.deadline + ANSWER_SECONDS)
 
     def pop(self, id: int) -> Waiting | None:
         """Who waits for this, and does so no longer."""
-        waiting = self.by_id.pop(id, None)
-        if waiting is not None and waiting.deadline is not None:
-            self.timed -= 1
-        return waiting
+        return self.by_id.pop(id, None)
 
     def take_receipts(self, frame: Frame) -> None:
         try:
@@ -139,7 +134,7 @@ class Waiters:
             raise MalformedFrame(f"receipts: {error}") from None
         places = receipts.places
         for id, offset in zip(places[::2], places[1::2], strict=False):
-            waiting = self.pop(id)
+            waiting = self.by_id.pop(id, None)
             if waiting is not None:
                 waiting.stored(offset, receipts.durability)
 
@@ -203,15 +198,13 @@ class Waiters:
                 continue
             found.append((id, request))
             self._late.pop(id, None)
-            if request.deadline is not None:
-                request.deadline = None
-                self.timed -= 1
+            request.deadline = None
         if next_due < inf:
             self.give_up_at(next_due)
         return found
 
     def take_all(self) -> list[Waiting]:
         """Those who have waited until now. None are left."""
-        waiting, self.by_id, self.timed = self.by_id, {}, 0
+        waiting, self.by_id = self.by_id, {}
         self._late.clear()
         return list(waiting.values())

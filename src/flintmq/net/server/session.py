@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Collection, Coroutine, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -322,8 +323,8 @@ class Session:
         self.check_requests()
         operation, work = handler
         control = self.control(frame, operation.request)
-        for name in _NAMES:
-            if isinstance(getattr(control, name, None), list | dict):
+        for name in _names_in(operation.request):
+            if isinstance(getattr(control, name), (list, dict)):
                 raise InvalidRequest(f"{name} must not be a list or a map")
         operation.rule.check(self, control)
         waits = operation.waits
@@ -446,6 +447,12 @@ class Session:
 
 _NAMES = ("topic", "name", "group", "pattern", "writer", "part")
 """What the broker looks things up by."""
+
+
+@cache
+def _names_in(kind: type[Control]) -> tuple[str, ...]:
+    return tuple(name for name in _NAMES if name in kind.__struct_fields__)
+
 
 _decoders: dict[type[Control], Any] = {}
 

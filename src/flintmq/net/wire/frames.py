@@ -34,6 +34,7 @@ LENGTH_BYTES = LENGTH.size
 FRAME_BYTES_MAX = 64 * 1024 * 1024
 """What a frame may have unless the other side has agreed to more."""
 
+_PADDING = [bytes(count) for count in range(8)]
 CONTROL_BYTES_MAX = 16 * 1024 * 1024
 
 
@@ -71,12 +72,13 @@ def encode_frame(
     flags: int = 0,
 ) -> list[Buffer]:
     """A frame as buffers to be written one behind the other; batches are not copied."""
-    padding = -len(control) & 7
-    length = HEADER_BYTES - LENGTH_BYTES + len(control) + padding
+    size = len(control)
+    padding = _PADDING[-size & 7]
+    length = HEADER_BYTES - LENGTH_BYTES + size + len(padding)
     for batch in batches:
         length += len(batch)
-    head = HEADER.pack(length, op, flags, 0, id, received, len(control), 0)
-    return [head + control + bytes(padding), *batches]
+    head = HEADER.pack(length, op, flags, 0, id, received, size, 0)
+    return [head + control + padding, *batches]
 
 
 class FrameCutter(Generic[F]):
