@@ -36,7 +36,7 @@ class ByPriority:
         ready = self.ready
         if ready.cursors.has_more(0):
             return True
-        return any(ready.returned[lane] for lane in LANES_OF[ready.used])
+        return ready.used > 0 and any(ready.returned[lane] for lane in LANES_OF[ready.used])
 
     def lanes(self) -> tuple[int, ...]:
         return LANES_OF[self.ready.index.used | self.ready.used]
