@@ -196,7 +196,7 @@ def test_only_always_acknowledges_after_the_sync() -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("sometimes", "unknown fsync policy 'sometimes'; use 'always'"),
+        ("sometimes", "unknown fsync policy 'sometimes'; use always, every_n"),
         ("", "unknown"),
         ("always:1", "unknown"),
         ("every_n", "number of records from 1 to"),
