@@ -16,6 +16,7 @@ from flintmq.storage import object_systems
 from flintmq.storage.filesystem import LocalFileSystem
 from flintmq.storage.inspect import verify
 from flintmq.storage.objects import ObjectStores
+from flintmq.testing import SimulatedObjects
 from tests.pipeline.lake.object_store import BUILD, KEY, SECRET, VARIABLE, ObjectStore, program
 from tests.pipeline.lake.object_store import serving as serving_objects
 
@@ -116,3 +117,71 @@ async def test_on_a_real_s3_server(tmp_path: Path, store: ObjectStore) -> None:
     objects[0].unlink()
     (problem,) = verify(LocalFileSystem(tmp_path / "data"))
     assert problem.file.endswith(objects[0].name)
+
+
+async def test_a_group_and_a_reader_wait_out_a_store_that_fails_and_pass_over_nothing(
+    tmp_path: Path,
+) -> None:
+    objects = SimulatedObjects()
+    broker = durable_broker(LocalFileSystem(tmp_path), decoder=Codec(), objects=objects)
+    async with Client(broker, Codec(), auto_create=True, timeout=60) as mq:
+        await mq.create_topic("orders", tier="s3://b/t", local_retention_bytes=1)
+        await mq.publish_batch("orders", VALUES[:300])
+        await tier(mq)
+        assert list((tmp_path / "segments").iterdir()) == []
+        broker.host.kept[0].store.forget(next(iter(objects.stored)))
+        objects.fail("read", times=8)
+        found: list[bytes] = []
+        failures = 0
+        async with mq.reader("orders") as reader:
+            while len(found) < 300:
+                try:
+                    found += map(bytes, (await reader.read_batch(100, timeout=1)).values)
+                except ObjectStorageFailed:
+                    failures += 1
+        assert found == VALUES[:300]
+        assert failures
+
+        broker.host.kept[0].store.forget(next(iter(objects.stored)))
+        objects.fail("read", times=8)
+        taken, failures = list[bytes](), 0
+        while len(taken) < 300:
+            try:
+                messages = await mq.poll("orders", "billing", max=70, wait=1.0, ack="auto")
+                taken += [bytes(message.value) for message in messages]
+            except ObjectStorageFailed:
+                failures += 1
+        assert taken == VALUES[:300]
+        assert failures
+        assert (await mq.group_stats("orders", "billing")).lag == 0
+
+
+async def test_a_broker_starts_without_its_store_and_serves_what_is_here(tmp_path: Path) -> None:
+    objects = SimulatedObjects()
+
+    @asynccontextmanager
+    async def started() -> AsyncIterator[Client]:
+        broker = durable_broker(LocalFileSystem(tmp_path), decoder=Codec(), objects=objects)
+        async with Client(broker, Codec(), auto_create=True, timeout=60) as mq:
+            yield mq
+
+    async with started() as mq:
+        await mq.create_topic(
+            "orders", tier="s3://b/t", local_retention_bytes=1, retention_age=3600, ttl=7200
+        )
+        await mq.publish_batch("orders", VALUES[:300], priority=3)
+        await mq.poll("orders", "billing", max=5)
+        await tier(mq)
+        await mq.publish_batch("orders", VALUES[300:310])
+    objects.fail("read", times=1 << 30)
+    objects.fail("write", times=1 << 30)
+
+    async with started() as mq:
+        assert (await mq.topic_stats("orders")).message_count == 310
+        assert (await mq.group_stats("orders", "billing")).lag == 310
+        async with mq.reader("orders", start=300) as reader:
+            rows = await reader.read_batch(10, timeout=1)
+            assert [bytes(value) for value in rows.values] == VALUES[300:310]
+        await mq.publish("orders", b"more")
+        with pytest.raises(ObjectStorageFailed):
+            await mq.poll("orders", "billing", max=5, wait=1.0)

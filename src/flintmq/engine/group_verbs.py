@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 
 from ..broker_api import Filter, Joining
-from ..errors import FlintError, GroupExists, GroupNotFound, InvalidRequest, TopicNotFound
+from ..errors import (
+    FlintError,
+    GroupExists,
+    GroupNotFound,
+    InvalidRequest,
+    ObjectStorageFailed,
+    TopicNotFound,
+)
 from ..group_model import GroupInfo, GroupStats, InFlight, Ranges, start_text
 from ..groups.ranges import ranges_of
 from ..model import Start
@@ -136,7 +144,8 @@ class GroupVerbs:
         for part in row:
             queue = part.queues.get(group)
             if queue is not None:
-                await looked(queue)
+                with suppress(ObjectStorageFailed):  # then as of the last look
+                    await looked(queue)
             stats = stats_of(queue) if queue is not None else part.cursors.stats(group)
             if stats is not None:
                 parts.append(stats)

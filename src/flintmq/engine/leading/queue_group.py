@@ -10,12 +10,13 @@ import asyncio
 import logging
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...broker_api import Filter, Grant, TakeMode
 from ...clock import Timer
-from ...errors import FlintError
+from ...errors import FlintError, ObjectStorageFailed
 from ...group_model import GroupInfo, Order, Ranges
 from ...groups.ranges import offsets_in
 from ...loop.pace import pace
@@ -230,10 +231,8 @@ class QueueGroup:
         if that has to be read from the disk first."""
         self._loading = None
         try:
-            if self._loads_in_vain > _IN_VAIN:
-                with self.topic.log.at_once():
-                    handed = self._hand_out_loaded(taker)
-            else:
+            is_in_vain = self._loads_in_vain > _IN_VAIN
+            with self.topic.log.at_once() if is_in_vain else nullcontext():
                 handed = self._hand_out_loaded(taker)
         except NotLoaded as missing:
             self._loading = missing.load
@@ -427,7 +426,7 @@ class QueueGroup:
         """The topic was recovered: what was handed out is kept for a while, and delays go on."""
         topic, queue = self.topic, self.queue
         if queue.floor < topic.log.first_offset:
-            self.look()
+            self.picking.pass_dropped()
         self.picking.find_suspects()
         now = topic.clock.monotonic()
         queue.take_up(
@@ -440,9 +439,10 @@ class QueueGroup:
         while not reclaim_seconds and queue.expire(now):
             queue.recalled.clear()  # it is so again after every start
         if len(self.queue.places.delayed):
-            while not self.look():
-                pass  # what is due comes by the lane of its priority, which the index knows
-            self.queue.take_due(self.topic.clock.now_ms())
+            with suppress(ObjectStorageFailed):  # the alarm does it again
+                while not self.look():
+                    pass  # what is due comes by the lane of its priority, which the index knows
+                self.queue.take_due(self.topic.clock.now_ms())
         self.arm()
 
     def end(self, error: FlintError) -> None:
