@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from math import inf
 from typing import TypeVar
 
 from ..broker_api import LEASED, Grant, LeaseWatcher, MemberApi, TakeMode
 from ..clock import Clock
-from ..errors import LeaseLost, NotLeader
+from ..errors import FlintError, LeaseLost, NotLeader
 from ..group_model import GroupInfo, Lease
 from ..groups.held_leases import HeldLeases
 from ..groups.ranges import ranges_of_runs
@@ -110,11 +111,22 @@ class FollowingMember:
             if self._member is not ended:
                 return  # somebody has done it meanwhile
             member = await self._join()
-            for seconds, leases in self._held.to_confirm(self._clock.monotonic()).items():
-                try:
-                    await member.extend(leases, seconds)
-                except LeaseLost as error:
-                    self._held.lose(error.offsets)
+            try:
+                await self._claim(member)
+            except BaseException:
+                with suppress(FlintError):
+                    await member.close()
+                raise
             if self._watcher is not None:
                 member.watch(self._watcher)
             self._member = member
+        with suppress(FlintError):  # where it is of another node it may be there still
+            await ended.close()
+
+    async def _claim(self, member: MemberApi) -> None:
+        """Have who leads now keep what is held."""
+        for seconds, leases in self._held.to_confirm(self._clock.monotonic()).items():
+            try:
+                await member.extend(leases, seconds)
+            except LeaseLost as error:
+                self._held.lose(error.offsets)
