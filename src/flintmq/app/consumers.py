@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypedDict, get_args, get_origin
 from ..client.delivery import Deliveries
 from ..client.keywords import Errors
 from ..client.retrying import Retrying
-from ..client.subscription import PREFETCH
+from ..client.take_ahead import AHEAD_MAX
 from ..errors import InvalidRequest
 from ..group_model import TAKE_MAX, Order
 from ..model import Seconds, Start, seconds
@@ -71,6 +71,8 @@ class ConsumerSpec(NamedTuple):
     batch: BatchWanted | None
     subscribing: dict[str, Any]
     """Keywords of `mq.subscribe`."""
+    ahead_max: int = 0
+    """So many messages may be taken ahead while work is quick; else no more than `prefetch`."""
 
 
 def consumer_spec(
@@ -110,8 +112,7 @@ def _checked(
     caller = Caller(function, wanted if batch is None else _of_items(wanted))
     concurrency = checked_concurrency(said.get("concurrency", CONCURRENCY if batch is None else 1))
     subscribing = {one: chosen[one] for one in SUBSCRIBING if chosen.get(one) is not None}
-    ahead = max(PREFETCH, 2 * concurrency) if batch is None else 2 * batch.max * concurrency
-    subscribing.setdefault("prefetch", min(TAKE_MAX, ahead))
+    ahead_max = taken_ahead(subscribing, concurrency, 1 if batch is None else 2 * batch.max)
     return ConsumerSpec(
         name,
         topic,
@@ -123,7 +124,17 @@ def _checked(
         publish_to,
         batch,
         subscribing,
+        ahead_max,
     )
+
+
+def taken_ahead(subscribing: dict[str, Any], concurrency: int, each: int = 1) -> int:
+    """Say how many messages are held, where the function does not: those that are worked on, and
+    more only as long as they are done quickly, so that other workers get theirs."""
+    if "prefetch" in subscribing:
+        return 0
+    subscribing["prefetch"] = min(TAKE_MAX, each * concurrency)
+    return AHEAD_MAX
 
 
 def checked_concurrency(concurrency: int) -> int:

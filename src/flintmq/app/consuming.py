@@ -180,6 +180,7 @@ class ConsumerRun:
         opened = self._mq.subscribe(topic, spec.group, grace=self._grace, **spec.subscribing)
         # As `run` does, but before it is opened: groups exist, and errors show, when this returns.
         opened._in_turn = spec.concurrency == 1
+        opened._prefetch_max = spec.ahead_max
         self._open[topic] = opened
         return await opened
 

@@ -21,6 +21,7 @@ from .consumers import (
     HandlerKeywords,
     checked_concurrency,
     retrying_of,
+    taken_ahead,
 )
 from .running_task import stoppable
 from .task_model import (
@@ -304,10 +305,10 @@ def _checked(
     limit, unique_for = said.get("timeout"), said.get("unique_for")
     concurrency = checked_concurrency(said.get("concurrency", CONCURRENCY))
     subscribing = {one: chosen[one] for one in SUBSCRIBING if chosen.get(one) is not None}
-    subscribing.setdefault("prefetch", max(64, 2 * concurrency))
+    ahead_max = taken_ahead(subscribing, concurrency)
     consumer = ConsumerSpec(
         name, topic, False, GROUP, _caller(function, wanted), retrying, concurrency, None, None,
-        subscribing,
+        subscribing, ahead_max,
     )  # fmt: skip
     fields = [(one.name, Any if one.type is None else one.type, msgspec.UNSET) for one in sent]
     return TaskSpec(

@@ -31,6 +31,7 @@ from .errands import Errands
 from .grips import AUTO, Grip, settle_lots
 from .parking import Parking
 from .renewing import LeaseRenewals
+from .take_ahead import TakeAhead
 
 GIVE_BACK_SECONDS = 2.0
 """How long closing waits for a broker to have what is given back; leaving gives it back too."""
@@ -45,7 +46,7 @@ Item = tuple[Grip, RowSource, int, Origin]
 class MessageIntake:
     """Takes messages ahead for one subscription, from one member or from one for each partition.
 
-    Invariant: no more than `prefetch` messages are unsettled, whether handed out or still here.
+    No more messages are unsettled than the window says, whether handed out or still here.
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class MessageIntake:
         *,
         lease: float,
         lease_max: float,
-        prefetch: int,
+        window: TakeAhead,
         auto: bool,
         join: JoinPartition,
         count: Callable[[], int] | None,
@@ -64,16 +65,13 @@ class MessageIntake:
         in_turn: bool = False,
     ) -> None:
         self._tracing, self._settler = tracing, settler
-        self._clock = clock
-        self._group = group
-        self._lease = lease
-        self._prefetch = prefetch
-        self._refill_at = (prefetch + 1) // 2
-        self._auto = auto
-        self._join = join
+        self._clock, self._group, self._lease = clock, group, lease
+        self._window = window
+        window.on_surplus = self._give_surplus
+        self._auto, self._join = auto, join
         self._count = count  # None: a plain topic, or these partitions and no others
         self._members: list[MemberApi] = []
-        self._turn = 0
+        self._turn, self._wanted = 0, 1
         self._taking: dict[MemberApi, asyncio.Task[None]] = {}
         self._called_back: set[asyncio.Task[None]] = set()
         self._ahead: deque[Item] = deque()
@@ -89,14 +87,12 @@ class MessageIntake:
         self._readers: set[asyncio.Task[Any]] = set()
         self._settled: deque[Item] = deque()
         """With ack="auto": settled, and to be handed out next."""
-        self._wanted = 1
         self._errands = Errands(self._fail)
         self._renewals = LeaseRenewals(clock, self, self._errands, lease, lease_max)
         self._parking = Parking(clock)
         self._growing: asyncio.Task[None] | None = None
         self._failed: Exception | None = None
-        self._is_dead = False
-        self._is_stopped = False
+        self._is_dead = self._is_stopped = False
         self._closing: asyncio.Task[None] | None = None
 
     async def open(self, partitions: Iterable[int]) -> None:
@@ -256,8 +252,8 @@ class MessageIntake:
 
     def _refill(self) -> None:
         """Begin to take, where there is room for a batch or somebody waits for anything at all."""
-        room = self._prefetch - self._renewals.unsettled
-        if room < self._refill_at and not (room > 0 and self._parking and not self._ahead):
+        room = self._window.limit - self._renewals.unsettled
+        if room < self._window.refill_at and not (room > 0 and self._parking and not self._ahead):
             return
         if self._failed is not None or self._is_stopped or self._closing is not None:
             return
@@ -265,8 +261,7 @@ class MessageIntake:
             self._settler.when_room(self._refill)
             return
         members = self._members
-        if self._count is not None:
-            self._look_for_more()
+        self._look_for_more()
         if len(members) == 1:
             if not self._is_taking(members[0]):
                 self._begin(members[0], room)
@@ -312,7 +307,7 @@ class MessageIntake:
         rows = grant.rows.runs
         items = [(grip, run.source, row, run.origin) for run in rows for row in run.rows()]
         is_over = self._is_stopped or is_late or member in self._stopping
-        room = 0 if is_over else self._prefetch - self._renewals.unsettled
+        room = 0 if is_over else self._window.limit - self._renewals.unsettled
         if len(items) > room:  # several partitions were faster than one
             self._give_back(items[room:])
             del items[room:]
@@ -320,7 +315,7 @@ class MessageIntake:
             return
         self._renewals.add(grip, list(map(_offset, items)))
         self._ahead += items
-        if self._renewals.unsettled >= self._prefetch:
+        if self._renewals.unsettled >= self._window.limit:
             for other, task in self._taking.items():
                 if other is not member and task.cancel():
                     self._called_back.add(task)
@@ -333,6 +328,11 @@ class MessageIntake:
             self._errands.send_off(grip.member.release([(grip.token, sorted_ranges(offsets))]))
         return by_grip
 
+    def _give_surplus(self) -> None:
+        surplus = self._renewals.unsettled - self._window.limit
+        last = set(map(id, [*self._ahead][-surplus:] if surplus > 0 else ()))
+        self._return(lambda item: id(item) in last)
+
     def _take_unseen(self, is_meant: Callable[[Item], bool]) -> list[Item]:
         """Messages that were taken ahead, as far as they are meant; they are no longer here."""
         unseen = [item for item in self._ahead if is_meant(item)]
@@ -343,8 +343,8 @@ class MessageIntake:
     # --- partitions that are added
 
     def _look_for_more(self) -> None:
-        assert self._count is not None
-        if self._growing is None and self._count() > len(self._members):
+        count = self._count
+        if count is not None and self._growing is None and count() > len(self._members):
             self._growing = asyncio.get_running_loop().create_task(self._grow())
 
     async def _grow(self) -> None:
@@ -361,6 +361,7 @@ class MessageIntake:
     def let_go(self, grip: Grip, count: int) -> None:
         """`count` messages of a grip are settled or lost: there is room for others."""
         if self._renewals.settled(grip, count):
+            self._window.settled(count)
             if self._is_stopped:
                 self._parking.wake()
             if self._in_turn and self._out is not None and self._out[0] is grip:

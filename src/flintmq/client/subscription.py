@@ -25,6 +25,7 @@ from .keywords import DEFAULTS, RunKeywords, takes
 from .membership import GroupMembership
 from .retrying import Retrying
 from .sigterm import on_sigterm
+from .take_ahead import TakeAhead
 
 PREFETCH = 16
 """Default maximum of unsettled messages per subscription."""
@@ -74,6 +75,8 @@ class Subscription(Consumer[MessageIntake, Delivery, Deliveries]):
         self._membership = membership
         self._lease, self._lease_max = lease, lease_max
         self._prefetch = prefetch
+        self._prefetch_max = 0
+        """More is taken ahead, up to so many, while messages are settled quickly."""
         self._grace = grace
         self._auto = auto
         self._in_turn = True
@@ -124,7 +127,7 @@ class Subscription(Consumer[MessageIntake, Delivery, Deliveries]):
             self.group,
             lease=self._lease,
             lease_max=self._lease_max,
-            prefetch=prefetch,
+            window=TakeAhead(self._clock, prefetch, self._prefetch_max),
             auto=self._auto,
             join=membership.join,
             count=None if partitions is None else membership.partition_count,
