@@ -55,7 +55,7 @@ async def test_a_leader_whose_clock_is_far_off_hands_over_and_does_not_come_back
     )
     assert not leader.may_lead
     assert leader.flags
-    assert leader.counts.transfers == 1
+    assert leader.counts.transfers >= 1  # asked again where the next leader takes its time
     assert leader.counts.lost == 1
 
     leader.clocks_of_peers = lambda: [0, 0]

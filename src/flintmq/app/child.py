@@ -20,7 +20,7 @@ import msgspec
 
 from ..errors import Disconnected, FlintError, InvalidRequest, TlsFailed
 from ..loop.event_loop import loop_factory
-from ..observe.logs import configure, event
+from ..observe.logs import Format, configure, event
 from .app import App
 from .blocking import BlockedLoopWatch, is_program
 from .consuming import GRACE_SECONDS
@@ -48,7 +48,7 @@ class ChildOrder(msgspec.Struct, kw_only=True):
     connecting: dict[str, Any] = {}
     grace: float = GRACE_SECONDS
     """Seconds for what is being worked on when it stops."""
-    log_format: str = "auto"
+    log_format: Format = "auto"
     log_level: str = "info"
 
 
@@ -67,7 +67,7 @@ class ChildReport(msgspec.Struct, kw_only=True):
 
 def main() -> int:
     order = msgspec.json.decode(sys.stdin.buffer.readline(), type=ChildOrder)
-    logs = configure(format=order.log_format, level=order.log_level)  # type: ignore[arg-type]
+    logs = configure(format=order.log_format, level=order.log_level)
     reports, reporting = os.fdopen(order.report_to, "wb", buffering=0), Lock()
 
     def report(what: ChildReport) -> None:

@@ -19,8 +19,7 @@ from ..group_model import GroupStats
 from ..loop.event_loop import loop_factory
 from .contexts import Context, chosen, path_of_contexts, read_contexts
 from .exit_codes import Terminated
-from .names import GROUP, TOPIC
-from .shared import Command, file_option, output_option, with_options
+from .shared import Command, file_option, with_options
 
 HERE = "flint://127.0.0.1:7600"
 AT_ONCE = 32
@@ -92,16 +91,6 @@ def server_options(command: Command) -> Command:
 ACCESS = ("api_key_file", "tls_ca", "tls_cert", "tls_key")
 WHERE = ("server", "context", *ACCESS)
 """The parameters of a command with `server_options`, as `target_of` takes them."""
-
-of_a_group = with_options(
-    click.argument("topic", type=TOPIC),
-    click.argument("group", type=GROUP),
-    output_option,
-    server_options,
-)
-of_topics = with_options(
-    click.argument("topic", type=TOPIC, required=False), output_option, server_options
-)
 
 
 def target_of(server: str | None, context: str | None = None, **access: Path | None) -> Target:

@@ -15,9 +15,10 @@ from ..errors import TopicNotFound
 from ..group_model import GroupStats
 from ..patterns import is_literal
 from .command_group import CommandGroup
-from .connecting import Target, of_a_group, server_options, stats_of_groups
+from .connecting import Target, server_options, stats_of_groups
 from .durations import Position, position_text
 from .look import print_facts, print_table
+from .named import of_a_group
 from .names import TOPIC
 from .shared import confirm, output_option, plain, show, show_list, yes_option
 

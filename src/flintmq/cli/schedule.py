@@ -11,7 +11,8 @@ import click
 from ..client.client import Client
 from ..schedule_model import Schedule, ScheduleKeywords, ScheduleState
 from .command_group import CommandGroup
-from .connecting import Target, of_topics, server_options
+from .connecting import Target, server_options
+from .named import of_topics
 from .names import TOPIC
 from .pub import header_map, header_option
 from .shared import confirm, output_option, show, show_list, with_options, yes_option

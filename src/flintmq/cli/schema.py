@@ -16,8 +16,9 @@ from ..schema_model import (
     TopicSchema,
 )
 from .command_group import CommandGroup
-from .connecting import Target, of_topics, server_options
+from .connecting import Target, server_options
 from .exit_codes import FAILED
+from .named import of_topics
 from .names import TOPIC
 from .shared import confirm, output_option, show, show_list, with_options, yes_option
 

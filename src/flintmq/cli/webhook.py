@@ -10,8 +10,9 @@ import click
 from ..client.client import Client
 from ..webhook_model import Webhook, WebhookKeywords, WebhookState
 from .command_group import CommandGroup
-from .connecting import Target, of_a_group, of_topics, server_options
+from .connecting import Target, server_options
 from .exit_codes import FAILED
+from .named import of_a_group, of_topics
 from .names import GROUP, TOPIC
 from .pub import header_map, header_option
 from .schedule import shown_time

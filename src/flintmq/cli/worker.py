@@ -15,6 +15,7 @@ from ..app.consuming import GRACE_SECONDS
 from ..app.health import HealthServer
 from ..app.supervising import WorkerPlan, WorkerSupervisor
 from ..errors import InvalidRequest
+from ..observe.logs import Format
 from .connecting import access_options, target_of
 from .exit_codes import Misused, NotStarted
 
@@ -76,7 +77,7 @@ def command(
     grace: float,
     server: str | None,
     name: str | None,
-    log_format: str,
+    log_format: Format,
     log_level: str,
     **access: Path | None,
 ) -> int:

@@ -311,7 +311,7 @@ def in_threads(
     async def call(message: Delivery) -> None:
         loop = asyncio.get_running_loop()
         # With the span of the message, and whatever else is of this task.
-        work: Callable[[], Any] = partial(copy_context().run, handler, seen_there(message))
+        work: Any = partial(copy_context().run, handler, seen_there(message))
         future = loop.run_in_executor(pool, work)
         while not future.done():
             try:

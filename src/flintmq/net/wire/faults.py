@@ -6,17 +6,17 @@ A client raises the class of that name with that text and those attributes. Name
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import msgspec
 
-from ... import errors
 from ...errors import FlintError, InvalidRequest, MalformedFrame
 from .operations import Control, Fault
 
 KINDS: dict[str, type[FlintError]] = {
     name: kind
-    for name, kind in vars(errors).items()
+    for name, kind in vars(sys.modules[FlintError.__module__]).items()
     if isinstance(kind, type) and issubclass(kind, FlintError)
 }
 _PAIRS = "differing"
