@@ -68,7 +68,7 @@ def as_bytes(messages: list[RaftMessage]) -> list[RaftMessage]:
 
 def test_golden_bytes_of_a_hello() -> None:
     assert encode_hello(HELLO).hex() == (
-        "464c4e50" "01020100" "000102030405060708090a0b0c0d0e0f"
+        "464c4e50" "01030100" "000102030405060708090a0b0c0d0e0f"
         "0200000000000000" "4d00000000000000" "6300000000000000" + "6e" * 16
     )  # fmt: skip
     assert decode_hello(encode_hello(HELLO)) == HELLO

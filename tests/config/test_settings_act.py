@@ -103,6 +103,7 @@ ACTS: dict[str, Callable[[Daemon], Any]] = {
     "sync_on_loop": lambda d: "auto" if d._broker.host._sync_on_loop else "never",
     "slow_disk_seconds": lambda d: d._broker.host.slow_disk_seconds,
     "scrub_bytes": lambda d: d._broker.host.damages.scrubber.bytes_per_second,
+    "tiers": lambda d: d._broker.host.objects._allowed,  # type: ignore[attr-defined]
     "max_away": lambda d: d._server.limits.away,
     "max_away_bytes": lambda d: d._server.limits.away_bytes,
     "auth": lambda d: _gate(d)._mode,

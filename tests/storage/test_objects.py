@@ -110,6 +110,23 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectSto
 
 
 @pytest.mark.slow
+async def test_partitions_and_names_of_any_letters_on_a_real_s3_server(
+    tmp_path: Path, store: ObjectStore
+) -> None:
+    url = f"s3://{store.bucket('tier')}"
+    async with opened(tmp_path / "data") as mq:
+        await mq.create_topic("größe 1%2F..", partitions=2, tier=url, local_retention_bytes=1)
+        keys: list[str | bytes | None] = [str(number) for number in range(200)]
+        await mq.publish_batch("größe 1%2F..", VALUES[:200], key=keys)
+        await tier(mq)
+        assert list((tmp_path / "data" / "segments").iterdir()) == []
+        assert sorted(await read_all(mq, "größe 1%2F..")) == sorted(VALUES[:200])
+        await mq.delete_topic("größe 1%2F..")
+        await tier(mq)
+    assert [path for path in (store.directory / "tier").rglob("*") if path.is_file()] == []
+
+
+@pytest.mark.slow
 async def test_on_a_real_s3_server(tmp_path: Path, store: ObjectStore) -> None:
     await there_and_back(tmp_path / "data", f"s3://{store.bucket('tier')}/prefix")
     objects = [path for path in (store.directory / "tier").rglob("*.seg") if path.is_file()]
