@@ -19,6 +19,7 @@ from flintmq.storage.objects import ObjectStores
 from flintmq.testing import SimulatedObjects
 from tests.pipeline.lake.object_store import BUILD, KEY, SECRET, VARIABLE, ObjectStore, program
 from tests.pipeline.lake.object_store import serving as serving_objects
+from tests.storage import tier_kill_rounds
 
 VALUES = [b"value %d " % number * 20 for number in range(2000)]
 
@@ -202,3 +203,13 @@ async def test_a_broker_starts_without_its_store_and_serves_what_is_here(tmp_pat
         await mq.publish("orders", b"more")
         with pytest.raises(ObjectStorageFailed):
             await mq.poll("orders", "billing", max=5, wait=1.0)
+
+
+@pytest.mark.slow
+def test_what_is_killed_while_segments_are_uploaded_costs_no_message_and_leaves_no_object(
+    tmp_path: Path, store: ObjectStore
+) -> None:
+    """Once here; tier_kill_rounds does it as often as wanted."""
+    del store  # it is there, and the environment is put back behind us
+    outcome = tier_kill_rounds.run(tmp_path / "killed", rounds=1, seed=3)
+    assert outcome["objects"] > 0
