@@ -165,6 +165,7 @@ def shown(outcomes: list[Outcome]) -> str:
     for one in outcomes:
         notes = "; ".join(one.notes).replace("|", "/")
         lost = f"**{one.lost:,}**" if one.lost else "0"
+        lost = lost if one.rounds else "not known"
         doubled = f"**{one.doubled:,}**" if one.doubled else "0"
         lines.append(
             f"| {one.fault} | {one.what} | {one.system} | {one.rounds} | {one.acknowledged:,} "
