@@ -17,7 +17,6 @@ from .handles import TaskHandle
 from .results import KEPT_BY_KEY, ResultBook, ensure_topic
 from .task_model import (
     CANCELS,
-    CRASHES,
     JOINS,
     KEPT_SECONDS,
     RESULT_SECONDS,
@@ -32,6 +31,7 @@ from .task_model import (
     TaskOutcome,
     checked_id,
     claim_name,
+    deliveries_of,
     new_task_id,
     sent_ms,
 )
@@ -45,14 +45,14 @@ def task_topic(retries: int) -> TopicKeywords:
     return {
         "retention_age": KEPT_SECONDS,
         "keep_until_settled": True,
-        "max_deliveries": retries + 1 + CRASHES,
+        "max_deliveries": deliveries_of(retries),
     }
 
 
 async def allow_deliveries(mq: Client, topic: str, retries: int) -> None:
     """Have the broker hand out a task as often as it may be retried: who sent the first one did not
     always know."""
-    wanted = retries + 1 + CRASHES
+    wanted = deliveries_of(retries)
     with suppress(TopicNotFound, PermissionDenied):
         most = (await mq.topic_info(topic)).options.max_deliveries
         if most is not None and most != wanted:

@@ -38,11 +38,6 @@ KEPT_SECONDS = 86_400.0
 """How long outcomes and wishes to cancel may be kept."""
 TIME_DIGITS, RANDOM_BYTES = 12, 10
 
-CRASHES = 2
-"""How often a task is delivered beyond its retries where its workers have died: once more, and then
-for a worker to say that it has failed. Both times the broker delivers it alone: perhaps another
-task of the same process was the deadly one."""
-
 TaskStatus = Literal["running", "retrying", "done", "failed", "cancelled"]
 ENDED = ("done", "failed", "cancelled")
 
@@ -127,3 +122,10 @@ def checked_id(task_id: Any) -> str:
 def claim_name(task: str, key: str) -> str:
     """What a unique key is called among definitions: any text, in a form that names allow."""
     return blake2b(f"{task}\0{key}".encode(errors="surrogatepass"), digest_size=16).hexdigest()
+
+
+def deliveries_of(retries: int) -> int:
+    """How often a task is delivered at most, where its workers die: once more than it may be tried,
+    and then for a worker to say that it has failed. The broker delivers it alone these two times,
+    as perhaps another task of the same process was the deadly one, but not the first two times."""
+    return max(retries + 3, 4)

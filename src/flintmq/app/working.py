@@ -21,7 +21,6 @@ from .desk import TaskDesk
 from .middleware import Invocation
 from .running_task import CURRENT, RunningTask, TaskStopped
 from .task_model import (
-    CRASHES,
     RESULT_SECONDS,
     RESULT_TTL,
     TASK_ID,
@@ -30,6 +29,7 @@ from .task_model import (
     Planned,
     TaskOutcome,
     TaskStatus,
+    deliveries_of,
     planned_of,
 )
 from .tasks import TaskSpec, encoded
@@ -107,7 +107,7 @@ class TaskWork:
             await self._end(call, "cancelled")
             return None
         retries = self.spec.consumer.retrying.retries or 0
-        if message.delivery_count > retries + CRASHES:
+        if message.delivery_count >= deliveries_of(retries):
             raise WorkerDied(self.spec.name, message.delivery_count - 1)
         running = RunningTask(
             task_id, self.spec.name, message, message.delivery_count, asyncio.get_running_loop()

@@ -290,7 +290,8 @@ class Picking:
         """Whoever had these is gone, or hangs. One of them may be why."""
         most, count_of = self._topic.options.max_deliveries, self._queue.count_of
         if most is not None:
-            least = max(1, most - _ALONE)
+            # Members come and go for many reasons: once is no reason to slow a group down.
+            least = max(2, most - _ALONE)
             deadly = [offset for offset in offsets_in(ranges) if count_of(offset) >= least]
             self.suspects.add_ranges(ranges_of(deadly))
 
