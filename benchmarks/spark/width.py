@@ -78,12 +78,12 @@ def measured(spark: Any, url: str, partitions: int, rows: int, rounds: int) -> d
         reader: Any = FlintDataSource(given).streamReader(frame.schema)
         start = reader.initialOffset()
         end = timed("latestOffset", reader.latestOffset, start, reader.getDefaultReadLimit())
-        tasks = len(timed("partitions", reader.partitions, start, end))
+        tasks = len(timed("plan", reader.partitions, start, end))
         timed("commit", reader.commit, end)
         count = timed("read", counted.collect)[0][0]
         assert count == rows, f"{count} rows of {rows}"
     middle = {what: round(statistics.median(all), 4) for what, all in seconds.items()}
-    planning = sum(middle[what] for what in ("latestOffset", "partitions", "commit"))
+    planning = sum(middle[what] for what in ("latestOffset", "plan", "commit"))
     return {
         "partitions": partitions,
         "tasks": tasks,
