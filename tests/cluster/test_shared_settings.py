@@ -81,7 +81,7 @@ async def test_a_setting_of_the_cluster_is_in_effect_whoever_leads_until_it_is_u
 
 async def test_a_broker_alone_keeps_neither_settings_nor_keys_for_others() -> None:
     async with flintmq.connect("memory://") as mq:
-        with pytest.raises(flintmq.FlintError, match="no node of a cluster"):
+        with pytest.raises(flintmq.FlintError, match="not a node of a cluster"):
             await mq._broker.define("setting", "", "auto_create", b"false")
-        with pytest.raises(flintmq.FlintError, match="no node of a cluster"):
+        with pytest.raises(flintmq.FlintError, match="not a node of a cluster"):
             await mq._broker.define("api-key", "", "4f1c22d09ab37e55", b"{}")

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from flintmq.cluster.levels import LEVEL
+
 from ..patience import until
 from .processes import founded, leader_of, seen_by
 from .rolling import RollingLoad
@@ -48,12 +50,12 @@ async def test_a_cluster_is_upgraded_under_load_and_finalized_and_the_old_versio
         status = await seen_by(await leader_of(nodes))
         assert status is not None
         assert status.level == 1
-        assert {node.level for node in status.nodes} == {2}
+        assert {node.level for node in status.nodes} == {LEVEL}
         code, _, said = await flintmq_command("cluster", "finalize", "--server", leader.url)
         assert code == 0, said
         status = await seen_by(await leader_of(nodes))
         assert status is not None
-        assert status.level == 2
+        assert status.level == LEVEL
 
         await stopped(order[0])
         order[0].environment = old

@@ -119,7 +119,7 @@ CHECKS = [
 ]
 WAIT_FOR_OTHERS = ("request",)
 """Nobody replies here: that no reply came in time is what they are to say."""
-TAKE_ANY_NAME = ("create_topic", "publish", "set_value", "request")
+TAKE_ANY_NAME = ("create_topic", "publish", "set_value", "request", "stream")
 """To Schemathesis "['true']" is a list, and no name; to these it is a name like any other. And with
 a header `X-Flint-...`, whatever the body is, is the value."""
 

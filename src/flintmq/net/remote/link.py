@@ -411,6 +411,8 @@ class Link:
                     self._answer(waiting, frame)
             elif frame.op != Op.REPLY:
                 self._owner.heard(frame)
+        if not waiters.timed and waiters.timer is not None:
+            waiters.stop()
 
     def _answer(self, waiting: Waiting, frame: Frame) -> None:
         """A request ends also if its answer makes no sense."""

@@ -112,20 +112,25 @@ class Waiters:
         self._clock, self._on_due = clock, on_due
         self.patience = patience
         self.by_id: dict[int, Waiting] = {}
+        self.timed = 0
+        """How many of them have a deadline."""
         self._late: dict[int, float] = {}  # without a connection: when they give up
         self.timer: Timer | None = None
-        """Set where somebody's time may run out. It is left alone when they have their answer: the
-        next one has it set already, and where nobody waits it finds nothing to do."""
+        """Set while somebody's time may run out."""
         self._due_at = 0.0
 
     def add(self, id: int, waiting: Waiting) -> None:
         self.by_id[id] = waiting
         if waiting.deadline is not None:
+            self.timed += 1
             self.give_up_at(waiting.deadline + ANSWER_SECONDS)
 
     def pop(self, id: int) -> Waiting | None:
         """Who waits for this, and does so no longer."""
-        return self.by_id.pop(id, None)
+        waiting = self.by_id.pop(id, None)
+        if waiting is not None and waiting.deadline is not None:
+            self.timed -= 1
+        return waiting
 
     def take_receipts(self, frame: Frame) -> None:
         try:
@@ -134,7 +139,7 @@ class Waiters:
             raise MalformedFrame(f"receipts: {error}") from None
         places = receipts.places
         for id, offset in zip(places[::2], places[1::2], strict=False):
-            waiting = self.by_id.pop(id, None)
+            waiting = self.pop(id)
             if waiting is not None:
                 waiting.stored(offset, receipts.durability)
 
@@ -198,13 +203,15 @@ class Waiters:
                 continue
             found.append((id, request))
             self._late.pop(id, None)
-            request.deadline = None
+            if request.deadline is not None:
+                request.deadline = None
+                self.timed -= 1
         if next_due < inf:
             self.give_up_at(next_due)
         return found
 
     def take_all(self) -> list[Waiting]:
         """Those who have waited until now. None are left."""
-        waiting, self.by_id = self.by_id, {}
+        waiting, self.by_id, self.timed = self.by_id, {}, 0
         self._late.clear()
         return list(waiting.values())
