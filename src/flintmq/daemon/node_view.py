@@ -71,6 +71,7 @@ class NodeView:
             await asyncio.wait_for(waiting, seconds)
         except TimeoutError:
             if self.record is not None:
+                self._check_same(self.record.members, wanted)
                 raise InvalidRequest("the cluster has formed, but has no leader yet") from None
             if self._founder.node.record is None:
                 self._founder.forget()
@@ -80,6 +81,9 @@ class NodeView:
             ) from None
         finally:
             self._waiting.discard(waiting)
+        # Another client may have named others meanwhile, and this node belongs to those now.
+        if self.record is not None:
+            self._check_same(self.record.members, wanted)
 
     def is_led(self) -> bool:
         """Whether somebody is known to lead; of this node, once its verbs are decided."""
