@@ -46,8 +46,9 @@ async def started(disk: SimulatedFileSystem) -> AsyncIterator[Heard]:
 
 @pytest.fixture(autouse=True)
 def no_threads_left() -> Iterator[None]:
+    before = set(threading.enumerate())  # those of other tests of this process are not ours
     yield
-    left = [thread.name for thread in threading.enumerate() if "flintmq" in thread.name]
+    left = [one.name for one in set(threading.enumerate()) - before if "flintmq" in one.name]
     assert left == []
 
 
